@@ -1,0 +1,5 @@
+"""The permutation behind the global shuffle."""
+
+from guideloom_format import FeistelShuffler
+
+__all__ = ["FeistelShuffler"]

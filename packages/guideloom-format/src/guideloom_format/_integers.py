@@ -1,0 +1,49 @@
+"""Integers at the boundary: checked once here, so that the code behind can rely on them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def as_index(name: str, value: Any, low: int, high: int | None) -> int:
+    """`value` as a Python int within [low, high]; NumPy integers are welcome, bools are not.
+
+    Raises:
+        TypeError: not an integer.
+        ValueError: outside the interval.
+    """
+    if isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} is {value!r}; expected an integer")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r} ({type(value).__name__}); expected an integer") from None
+    if number < low or (high is not None and number > high):
+        interval = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise ValueError(f"{name} is {number}; expected {interval}")
+    return number
+
+
+def index_array(name: str, values: Any) -> NDArray[np.int64]:
+    """`values` as a C-contiguous int64 array; without a copy when it is one already.
+
+    Raises:
+        TypeError: the array does not hold integers.
+        ValueError: an unsigned value does not fit in int64.
+    """
+    array = np.asarray(values)
+    if array.dtype == np.int64 and array.flags.c_contiguous:
+        return array
+    if array.size == 0 and not isinstance(values, np.ndarray):
+        return np.zeros(array.shape, dtype=np.int64)  # [] arrives as float64
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} has dtype {array.dtype}; expected integers")
+    if array.dtype.kind == "u" and array.dtype.itemsize == 8 and array.size:
+        largest = int(array.max())
+        if largest > np.iinfo(np.int64).max:
+            raise ValueError(f"{name} holds {largest}; the largest value allowed is 2**63 - 1")
+    return np.ascontiguousarray(array, dtype=np.int64)

@@ -1,0 +1,128 @@
+"""A manifest: the table of all parts in one file, so that opening reads one file.
+
+It repeats what the commit records say, as columns, and adds the fingerprint. The versions in
+`manifests/` are kept; `manifest.json` is a copy of the newest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guideloom_format import _names
+from guideloom_format._members import Members
+from guideloom_format._parts import MAX_FILE_BYTES, ROLES_OF_KIND, PartTable
+from guideloom_format._record import MAX_CRC
+from guideloom_format._sealed import FORMAT, seal, unseal
+
+MAX_MANIFEST_BYTES = 1 << 30
+MAX_MANIFEST_VERSION = 10**8 - 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One version of the table of parts of one dataset."""
+
+    dataset_id: str
+    manifest_version: int
+    table: PartTable
+
+    def encode(self) -> bytes:
+        """The file."""
+        table = self.table
+        members = {
+            "format": FORMAT,
+            "type": "manifest",
+            "dataset_id": self.dataset_id,
+            "manifest_version": self.manifest_version,
+            "fingerprint": table.fingerprint(self.dataset_id),
+            "parts": {
+                "shard": table.shard.tolist(),
+                "part": table.part.tolist(),
+                "token": [f"{token:016x}" for token in table.token.tolist()],
+                "length": table.length.tolist(),
+                "stem": [stem.decode("ascii") for stem in table.stem.tolist()],
+                "files": {
+                    role: {
+                        "bytes": table.nbytes[role].tolist(),
+                        "crc32c": table.crc32c[role].tolist(),
+                    }
+                    for role in table.nbytes
+                },
+            },
+        }
+        return seal(members, compact=True)
+
+    @classmethod
+    def decode(
+        cls, data: bytes, *, dataset_id: str, kind: str, itemsize: int, where: str = _names.MANIFEST
+    ) -> Manifest:
+        """The manifest in a file of this dataset.
+
+        Raises:
+            DamagedFileError: a damaged manifest, or one of something else.
+        """
+        members = Members(unseal(data, where), where)
+        members.expect("format", FORMAT, "the file of a GuideLoom dataset")
+        members.expect("type", "manifest", "from the file's name")
+        members.expect("dataset_id", dataset_id, "the dataset that the file lies in")
+        version = members.integer("manifest_version", MAX_MANIFEST_VERSION)
+        table = _table(members.object("parts"), kind)
+        table.check(kind, itemsize, where)
+        members.expect("fingerprint", table.fingerprint(dataset_id), "computed from the parts")
+        return cls(dataset_id, version, table)
+
+
+def _table(columns: Members, kind: str) -> PartTable:
+    count = len(columns.items("shard"))
+    files = columns.object("files")
+    roles = ROLES_OF_KIND[kind]
+    return PartTable(
+        shard=_integers(columns, "shard", count, _names.MAX_SHARD),
+        part=_integers(columns, "part", count, _names.MAX_PART),
+        token=_tokens(columns, count),
+        length=_integers(columns, "length", count, MAX_FILE_BYTES),
+        stem=_stems(columns, count),
+        nbytes={
+            role: _integers(files.object(role), "bytes", count, MAX_FILE_BYTES) for role in roles
+        },
+        crc32c={
+            role: _integers(files.object(role), "crc32c", count, MAX_CRC).astype(np.uint32)
+            for role in roles
+        },
+    )
+
+
+def _column(members: Members, name: str, count: int) -> list[Any]:
+    values = members.items(name)
+    if len(values) != count:
+        raise members.wrong(name, len(values), f"{count} entries, one per part")
+    return values
+
+
+def _integers(members: Members, name: str, count: int, high: int) -> NDArray[np.int64]:
+    values = _column(members, name, count)
+    if not all(type(value) is int and 0 <= value <= high for value in values):
+        bad = next(value for value in values if type(value) is not int or not 0 <= value <= high)
+        raise members.wrong(name, bad, f"integers from 0 to {high}")
+    return np.array(values, dtype=np.int64)
+
+
+def _tokens(members: Members, count: int) -> NDArray[np.uint64]:
+    values = _column(members, "token", count)
+    for value in values:
+        if not _names.is_token(value):
+            raise members.wrong("token", value, "16 lower-case hexadecimal digits each")
+    return np.array([int(value, 16) for value in values], dtype=np.uint64)
+
+
+def _stems(members: Members, count: int) -> NDArray[np.bytes_]:
+    values = _column(members, "stem", count)
+    for value in values:
+        if not isinstance(value, str):
+            raise members.wrong("stem", value, "strings")
+        _names.check_relative(value, members.where)
+    return np.array(values, dtype=np.bytes_)

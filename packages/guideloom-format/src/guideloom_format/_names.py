@@ -1,0 +1,93 @@
+"""Names of files inside a dataset directory: how they are made and which ones are accepted.
+
+::
+
+    guideloom.json                                     header
+    commits/0000004-0001.json                          record that publishes part 1 of shard 4
+    data/0000/0000004-0001-9f3c21ab5d0e7711.elements   its files: stem + "." + role
+    manifests/00000003.json, manifest.json             consolidated tables of all parts
+"""
+
+from __future__ import annotations
+
+import re
+
+from guideloom_format._errors import DamagedFileError
+
+HEADER = "guideloom.json"
+MANIFEST = "manifest.json"
+COMMITS = "commits"
+DATA = "data"
+MANIFESTS = "manifests"
+
+MAX_SHARD = 10**9
+MAX_PART = 10**6
+SHARDS_PER_FOLDER = 1000
+MAX_NAME = 255
+
+_COMPONENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
+_COMMIT = re.compile(r"([0-9]{7,10})-([0-9]{4,7})\.json", re.ASCII)
+_TOKEN = re.compile(r"[0-9a-f]{16}", re.ASCII)
+
+
+def commit_name(shard: int, part: int) -> str:
+    """File name of a commit record, inside `commits/`."""
+    return f"{shard:07d}-{part:04d}.json"
+
+
+def parse_commit_name(name: str) -> tuple[int, int] | None:
+    """(shard, part) of a commit record's name; None for any other file in the folder."""
+    match = _COMMIT.fullmatch(name)
+    if match is None:
+        return None
+    shard, part = int(match[1]), int(match[2])
+    return (shard, part) if commit_name(shard, part) == name else None
+
+
+def part_folder(shard: int) -> str:
+    """The folder inside `data/` for a shard's files: a thousand shards share one."""
+    return f"{shard // SHARDS_PER_FOLDER:04d}"
+
+
+def part_stem(shard: int, part: int, token: str) -> str:
+    """What the names of a part's files begin with, inside `data/`."""
+    return f"{part_folder(shard)}/{shard:07d}-{part:04d}-{token}"
+
+
+def data_name(stem: str, role: str) -> str:
+    """A data file's name inside the dataset directory."""
+    return f"{DATA}/{stem}.{role}"
+
+
+def manifest_name(version: int) -> str:
+    """A manifest version's name inside `manifests/`."""
+    return f"{version:08d}.json"
+
+
+def is_token(text: object) -> bool:
+    """Whether `text` is a session token: 16 lower-case hexadecimal digits."""
+    return isinstance(text, str) and _TOKEN.fullmatch(text) is not None
+
+
+def check_relative(name: str, where: str) -> str:
+    """`name` if it is safe to join to a dataset directory.
+
+    Safe: one to four components of ``[A-Za-z0-9._-]`` without a leading dot, parted by single
+    slashes. That leaves no absolute path, parent folder, scheme, drive, backslash or control
+    character, whatever the platform.
+
+    Raises:
+        DamagedFileError: anything else.
+    """
+    parts = name.split("/")
+    if (
+        len(name) > MAX_NAME
+        or len(parts) > 4
+        or not all(_COMPONENT.fullmatch(part) for part in parts)
+    ):
+        raise DamagedFileError(
+            f"{where} names the file {name[:80]!r}; expected a relative name of components "
+            "[A-Za-z0-9._-] without a leading dot, which cannot leave the dataset. The dataset is "
+            "damaged or hostile: do not use it"
+        )
+    return name

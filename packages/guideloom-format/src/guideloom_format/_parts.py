@@ -1,0 +1,189 @@
+"""The parts of a dataset as a table, and the fingerprint that is made from it.
+
+A *part* is what one writer committed to one shard at one time. A *shard* is its parts 0, 1, 2 …
+in order; the dataset is its shards in order of their number. Numbers of shards may have gaps,
+numbers of parts may not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guideloom_format import _names
+from guideloom_format._checksum import BLOCK_BYTES, CRC_SUFFIX, FileIdentity
+from guideloom_format._errors import DamagedFileError
+
+ELEMENTS = "elements"
+STREAM_ROLES = (ELEMENTS, ELEMENTS + CRC_SUFFIX)
+ROLES_OF_KIND: Mapping[str, tuple[str, ...]] = {"stream": STREAM_ROLES}
+MAX_FILE_BYTES = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """Size and whole-file CRC32C of one data file."""
+
+    nbytes: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One committed part: what its commit record says of the data."""
+
+    shard: int
+    part: int
+    token: str
+    length: int
+    stem: str
+    files: Mapping[str, FileFacts]
+
+    def identity(self, dataset_id: str, role: str) -> FileIdentity:
+        """What the blocks of one of its files are bound to."""
+        return FileIdentity(dataset_id, self.shard, self.part, self.token, role)
+
+
+class PartTable:
+    """All parts of a dataset in order of (shard, part), as columns.
+
+    Attributes:
+        shard, part, length: int64.
+        token: uint64.
+        stem: bytes strings, relative to `data/`.
+        nbytes, crc32c: a column per role of file, int64 and uint32.
+    """
+
+    def __init__(
+        self,
+        shard: NDArray[np.int64],
+        part: NDArray[np.int64],
+        token: NDArray[np.uint64],
+        length: NDArray[np.int64],
+        stem: NDArray[np.bytes_],
+        nbytes: Mapping[str, NDArray[np.int64]],
+        crc32c: Mapping[str, NDArray[np.uint32]],
+    ) -> None:
+        self.shard = shard
+        self.part = part
+        self.token = token
+        self.length = length
+        self.stem = stem
+        self.nbytes = dict(nbytes)
+        self.crc32c = dict(crc32c)
+
+    @classmethod
+    def from_parts(cls, parts: Iterable[Part], roles: Sequence[str]) -> PartTable:
+        """The table of these parts, put in order."""
+        rows = sorted(parts, key=lambda row: (row.shard, row.part))
+        return cls(
+            shard=np.array([row.shard for row in rows], dtype=np.int64),
+            part=np.array([row.part for row in rows], dtype=np.int64),
+            token=np.array([int(row.token, 16) for row in rows], dtype=np.uint64),
+            length=np.array([row.length for row in rows], dtype=np.int64),
+            stem=np.array([row.stem for row in rows], dtype=np.bytes_),
+            nbytes={
+                role: np.array([row.files[role].nbytes for row in rows], dtype=np.int64)
+                for role in roles
+            },
+            crc32c={
+                role: np.array([row.files[role].crc32c for row in rows], dtype=np.uint32)
+                for role in roles
+            },
+        )
+
+    def __len__(self) -> int:
+        return int(self.shard.size)
+
+    def row(self, k: int) -> Part:
+        """Part k of the table."""
+        files = {
+            role: FileFacts(int(self.nbytes[role][k]), int(self.crc32c[role][k]))
+            for role in self.nbytes
+        }
+        return Part(
+            shard=int(self.shard[k]),
+            part=int(self.part[k]),
+            token=f"{int(self.token[k]):016x}",
+            length=int(self.length[k]),
+            stem=self.stem[k].decode("ascii"),
+            files=files,
+        )
+
+    def file_name(self, k: int, role: str) -> str:
+        """The name of one file of part k, relative to the dataset directory."""
+        return _names.data_name(self.stem[k].decode("ascii"), role)
+
+    def check(self, kind: str, itemsize: int, where: str) -> None:
+        """Everything that must hold between the columns.
+
+        Raises:
+            DamagedFileError: what does not hold, and for which part.
+        """
+        self._check_order(where)
+        total = 0
+        for role in ROLES_OF_KIND[kind]:
+            total += int(self.nbytes[role].sum(dtype=np.float64))
+        if total > MAX_FILE_BYTES:
+            raise DamagedFileError(f"{where}: the parts state about {total} bytes together")
+        if kind == "stream":
+            stated = self.length > MAX_FILE_BYTES // itemsize
+            self._refuse(stated, where, "length", lambda k: f"at most 2**62 // {itemsize}")
+            self._refuse(
+                self.nbytes[ELEMENTS] != self.length * itemsize,
+                where,
+                "size of the elements",
+                lambda k: f"{int(self.length[k])} elements of {itemsize} bytes",
+            )
+        for role in ROLES_OF_KIND[kind]:
+            if not role.endswith(CRC_SUFFIX):
+                blocks = -(-self.nbytes[role] // BLOCK_BYTES)
+                self._refuse(
+                    self.nbytes[role + CRC_SUFFIX] != 4 * blocks,
+                    where,
+                    f"size of {role + CRC_SUFFIX}",
+                    lambda k, blocks=blocks: f"4 bytes for each of {int(blocks[k])} blocks",
+                )
+
+    def _check_order(self, where: str) -> None:
+        same_shard = np.zeros(len(self), dtype=bool)
+        same_shard[1:] = self.shard[1:] == self.shard[:-1]
+        expected = np.zeros(len(self), dtype=np.int64)
+        expected[1:] = np.where(same_shard[1:], self.part[:-1] + 1, 0)
+        for k in np.flatnonzero(self.part != expected)[:1]:
+            raise DamagedFileError(
+                f"{where}: shard {int(self.shard[k])} has part {int(self.part[k])} where part "
+                f"{int(expected[k])} is expected; a commit record is missing or there twice. "
+                "Restore it from a copy"
+            )
+        for k in np.flatnonzero(self.shard[1:] < self.shard[:-1])[:1]:
+            raise DamagedFileError(
+                f"{where}: shard {int(self.shard[k + 1])} follows shard {int(self.shard[k])}; "
+                "expected the shards in order"
+            )
+
+    def _refuse(self, bad: NDArray[np.bool_], where: str, what: str, expected: Any) -> None:
+        for k in np.flatnonzero(bad)[:1]:
+            raise DamagedFileError(
+                f"{where}: shard {int(self.shard[k])}, part {int(self.part[k])}: the {what} is not "
+                f"what follows from the other facts; expected {expected(k)}"
+            )
+
+    def fingerprint(self, dataset_id: str) -> str:
+        """SHA-256, hexadecimal, over identity and content of all parts.
+
+        Two datasets have the same fingerprint only if they hold the same bytes in the same order.
+        """
+        digest = hashlib.sha256(b"guideloom-fingerprint-1\n" + dataset_id.encode("ascii"))
+        for column in (self.shard, self.part, self.token, self.length):
+            digest.update(column.astype("<u8").tobytes())
+        for role in sorted(self.nbytes):
+            digest.update(role.encode("ascii"))
+            digest.update(self.nbytes[role].astype("<u8").tobytes())
+            digest.update(self.crc32c[role].astype("<u4").tobytes())
+        return digest.hexdigest()

@@ -1,0 +1,213 @@
+"""`StreamDataset`: a stream cut into windows at read time, as a sequence of samples."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from guideloom_format import StreamNumpyFormat, StreamStorage
+from guideloom_format._integers import as_index, index_array
+from guideloom_read._stream_reader import StreamReader
+
+
+class StreamDataset:
+    """The windows of a stream, each a sample.
+
+    ::
+
+        stride 3, sequence_length 4:   sample 0 = elements 0 1 2 3, sample 1 = elements 3 4 5 6, …
+
+    With ``sequence_length=L + 1, stride=L`` a sample has L inputs and, shifted by one, L labels.
+    Elements behind the last whole window belong to no sample.
+
+    Args:
+        storage: the stream.
+        sequence_length: elements per sample, at least 1.
+        stride: elements between the starts of neighbouring samples, at least 1; `sequence_length`
+            when left out, so that samples do not overlap.
+
+    Raises:
+        TypeError, ValueError: a number outside its interval, named.
+    """
+
+    def __init__(
+        self, storage: StreamStorage, sequence_length: int, stride: int | None = None
+    ) -> None:
+        self.storage = storage
+        self.sequence_length = as_index("sequence_length", sequence_length, 1, 2**31)
+        self.stride = (
+            self.sequence_length if stride is None else as_index("stride", stride, 1, 2**62)
+        )
+
+    def sync_reader(self) -> StreamDatasetReader:
+        """A reader of the samples, to be used as a context manager."""
+        return StreamDatasetReader(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"StreamDataset({self.storage!r}, sequence_length={self.sequence_length}, "
+            f"stride={self.stride})"
+        )
+
+
+class StreamDatasetReader(Sequence[Any]):
+    """The samples of a `StreamDataset`: a sequence, and `gather` for whole batches.
+
+    A context manager, or `open()` and `close()`. Reads may run in several threads at once.
+    """
+
+    def __init__(self, dataset: StreamDataset) -> None:
+        self.dataset = dataset
+        self.stream = StreamReader(dataset.storage)
+        self._length = dataset.sequence_length
+        self._stride = dataset.stride
+        self._unpack_batch = getattr(dataset.storage.storage_format, "unpack_batch", None)
+        dtype = dataset.storage.element_type
+        names = dtype.names or ()
+        # One field that is the whole element: a batch is read straight into its array.
+        self._only = (
+            names[0]
+            if isinstance(dataset.storage.storage_format, StreamNumpyFormat)
+            and len(names) == 1
+            and dtype[names[0]].itemsize == dtype.itemsize
+            else None
+        )
+
+    def open(self) -> Self:
+        """Open the stream; see `StreamReader.open`."""
+        self.stream.open()
+        return self
+
+    def close(self) -> None:
+        """Give back files and maps. Samples and batches that were returned stay valid."""
+        self.stream.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def identity(self) -> dict[str, int | str]:
+        """What determines the samples: the dataset's fingerprint and how it is cut."""
+        return {
+            "dataset": self.stream.fingerprint,
+            "sequence_length": self._length,
+            "stride": self._stride,
+        }
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the storage format can make a batch without Python code per sample."""
+        return self._unpack_batch is not None
+
+    def __len__(self) -> int:
+        return self.stream.windows(self._length, self._stride)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A sample for an int, negative ones counted from the end; a list of samples otherwise.
+
+        Args:
+            index: an int, a slice, or a 1-d array or list of integers.
+
+        Raises:
+            IndexError: outside ``[-len, len)``.
+            TypeError: not an integer, slice or array of integers.
+        """
+        count = len(self)
+        if isinstance(index, slice):
+            ids = np.arange(*index.indices(count), dtype=np.int64)
+            return self.stream.samples(ids, self._length, self._stride)
+        if hasattr(index, "__index__"):
+            number = operator.index(index)
+            if not -count <= number < count:
+                raise IndexError(f"sample {number} is outside [{-count}, {count})")
+            ids = np.array([number % count], dtype=np.int64)
+            return self.stream.samples(ids, self._length, self._stride)[0]
+        ids = index_array("index", index)
+        if ids.ndim != 1:
+            raise TypeError(f"the index array has {ids.ndim} dimensions; expected 1")
+        bad = np.flatnonzero((ids < -count) | (ids >= count))
+        if bad.size:
+            raise IndexError(
+                f"sample {ids[bad[0]]} at position {bad[0]} is outside [{-count}, {count})"
+            )
+        return self.stream.samples(np.where(ids < 0, ids + count, ids), self._length, self._stride)
+
+    def gather(self, ids: ArrayLike, out: Mapping[str, NDArray[Any]] | None = None) -> Any:
+        """A batch: the samples with these ids, stacked, without Python code per sample.
+
+        Args:
+            ids: 1-d integers in ``[0, len)``, in any order, repeated or not.
+            out: with `StreamNumpyFormat`, arrays to fill, one per field: C-contiguous, writable,
+                of shape (len(ids), sequence_length) and the field's dtype.
+
+        Returns:
+            with `StreamNumpyFormat`, a mapping of field to array of shape
+            (len(ids), sequence_length), contiguous; with another storage format, what its
+            `unpack_batch` makes of the elements.
+
+        Raises:
+            IndexError: an id outside its interval.
+            TypeError: the storage format has no `unpack_batch`, or `out` does not fit.
+        """
+        array = ids if type(ids) is np.ndarray else index_array("ids", ids)
+        if self._only is not None:
+            name = self._only
+            if out is None:
+                elements = self.stream.elements(array, self._length, self._stride)
+                return {name: elements[name]}
+            self._check_out(out, len(array))
+            self.stream.elements(array, self._length, self._stride, out[name])
+            return out
+        if self._unpack_batch is None:
+            raise TypeError(
+                f"{type(self.dataset.storage.storage_format).__name__} has no unpack_batch, which "
+                "gather needs; define it, or read samples with reader[ids]"
+            )
+        batch = self._unpack_batch(self.stream.elements(array, self._length, self._stride))
+        if out is None:
+            return batch
+        self._check_out(out, len(array))
+        for name, values in batch.items():
+            np.copyto(out[name], values)
+        return out
+
+    def _check_out(self, out: Mapping[str, NDArray[Any]], count: int) -> None:
+        if not isinstance(self.dataset.storage.storage_format, StreamNumpyFormat):
+            raise TypeError("gather takes `out` with StreamNumpyFormat only")
+        dtype = self.dataset.storage.element_type
+        names = dtype.names or ()
+        if len(out) != len(names):
+            raise TypeError(f"out has the fields {sorted(out)}; expected {sorted(names)}")
+        for name in names:
+            field = dtype[name]
+            array = out.get(name)
+            shape = (count, self._length, *field.shape)
+            if (
+                not isinstance(array, np.ndarray)
+                or array.dtype != field.base
+                or array.shape != shape
+                or not array.flags.c_contiguous
+                or not array.flags.writeable
+            ):
+                found = (
+                    f"shape {array.shape}, dtype {array.dtype}"
+                    if isinstance(array, np.ndarray)
+                    else type(array).__name__
+                )
+                raise TypeError(
+                    f"out[{name!r}] is {found}; expected a writable C-contiguous array of shape "
+                    f"{shape} and dtype {field.base}"
+                )
+

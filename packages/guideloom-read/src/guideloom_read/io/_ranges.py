@@ -1,0 +1,47 @@
+"""`RangeFiles`: a backend's bulk read made from a function that reads one range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guideloom_format import DamagedFileError
+
+
+class RangeFiles:
+    """Fills many byte ranges one after the other; for backends that have one range at a time.
+
+    Args:
+        read_range: called with name, offset and number of bytes; returns those bytes. Must be safe
+            to call from several threads.
+        names: of the files.
+        sizes: their sizes, int64.
+    """
+
+    def __init__(
+        self,
+        read_range: Callable[[str, int, int], bytes | bytearray | memoryview],
+        names: Sequence[str],
+        sizes: NDArray[np.int64],
+    ) -> None:
+        self._read_range = read_range
+        self._names = names
+        self._sizes = sizes
+
+    def fill(self, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+        """See `guideloom.types.IOFiles.fill`."""
+        for file, offset, nbytes, at in rows.tolist():
+            name = self._names[file]
+            data = self._read_range(name, offset, nbytes)
+            if len(data) != nbytes:
+                raise DamagedFileError(
+                    f"{name}, bytes {offset} to {offset + nbytes}: {len(data)} bytes came back; "
+                    f"{int(self._sizes[file])} bytes were committed. The file is truncated or "
+                    "damaged: restore it from a copy"
+                )
+            out[at : at + nbytes] = np.frombuffer(data, dtype=np.uint8)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,100 @@
+"""The dataset as a writer finds it: its header, created if need be, and what is committed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from guideloom_format import CommitRecord, Header, StreamStorage, _names
+from guideloom_format._header import MAX_HEADER_BYTES
+from guideloom_format._record import MAX_RECORD_BYTES
+from guideloom_write._files import PosixFiles
+from guideloom_write._part import publish_exclusively
+
+VERSION = "0.1.0"
+
+
+def open_or_create(
+    files: PosixFiles, storage: StreamStorage, user: Mapping[str, Any] | None
+) -> Header:
+    """The dataset's header. Of several writers that create one at once, one wins.
+
+    Raises:
+        MismatchError: the dataset is of another kind or element type.
+        DatasetError: its header is damaged or too new.
+        DataError: `user` is not JSON.
+    """
+    directory = str(storage.directory)
+    path = os.path.join(directory, _names.HEADER)
+    header = _read_header(files, path)
+    if header is None:
+        data = Header(
+            kind=storage.kind,
+            element_type=storage.element_type,
+            storage_format=describe(storage.storage_format),
+            user=user or {},
+            written_by=f"guideloom-write {VERSION}",
+        ).encode()
+        _make_folders(files, directory)
+        temporary = f"{path}.{secrets.token_hex(8)}.tmp"
+        publish_exclusively(files, temporary, path, data)
+        files.sync_folder(directory)
+        header = Header.decode(files.read(path, MAX_HEADER_BYTES + 1), path)
+    header.check_opened_as(storage.kind, storage.element_type, directory)
+    return header
+
+
+def describe(storage_format: Any) -> dict[str, Any]:
+    """What the header says of a storage format: a built-in by name, a custom one by its class."""
+    name = getattr(storage_format, "name", None)
+    parameters = getattr(storage_format, "parameters", None)
+    if isinstance(name, str) and callable(parameters):
+        return {"name": name, "parameters": parameters()}
+    kind = type(storage_format)
+    return {"class": f"{kind.__module__}.{kind.__qualname__}"}
+
+
+def committed(
+    files: PosixFiles, directory: str, header: Header, shard: int
+) -> tuple[int, int]:
+    """(number of parts, elements in them) that are committed to a shard.
+
+    Raises:
+        DatasetError: one of the records is damaged.
+    """
+    parts = length = 0
+    while True:
+        path = os.path.join(directory, _names.COMMITS, _names.commit_name(shard, parts))
+        try:
+            data = files.read(path, MAX_RECORD_BYTES + 1)
+        except FileNotFoundError:
+            return parts, length
+        record = CommitRecord.decode(
+            data, dataset_id=header.dataset_id, kind=header.kind, shard=shard, part=parts
+        )
+        parts += 1
+        length += record.part.length
+
+
+def _read_header(files: PosixFiles, path: str) -> Header | None:
+    with contextlib.suppress(FileNotFoundError):
+        return Header.decode(files.read(path, MAX_HEADER_BYTES + 1), path)
+    return None
+
+
+def _make_folders(files: PosixFiles, directory: str) -> None:
+    """The dataset's folder with all that is above it, durable, and the two folders in it."""
+    missing = []
+    folder = os.path.abspath(directory)
+    while not files.folder_exists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for folder in reversed(missing):
+        files.make_folder(folder)
+        files.sync_folder(os.path.dirname(folder))
+    for name in (_names.DATA, _names.COMMITS):
+        files.make_folder(os.path.join(directory, name))
+    files.sync_folder(directory)

@@ -1,0 +1,80 @@
+"""Every file operation of the writer. Tests swap this module's class for ones that fail.
+
+Each method is one step that can fail or be the last before a crash. Nothing else in the package
+touches the file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+from numpy.typing import NDArray
+
+Buffer = bytes | memoryview | NDArray[Any]
+
+
+class PosixFiles:
+    """File operations on a POSIX file system."""
+
+    def make_folder(self, path: str) -> None:
+        """Create a folder; fine if it is there. Its parent must exist."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)  # noqa: PTH102
+
+    def folder_exists(self, path: str) -> bool:
+        """Whether the folder is there."""
+        return os.path.isdir(path)
+
+    def create(self, path: str) -> int:
+        """A descriptor of a new file, for writing. FileExistsError if the name is taken."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(path, flags, 0o644)
+
+    def reopen(self, path: str) -> int:
+        """A descriptor that writes to the end of a file that was created before."""
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def write(self, descriptor: int, data: Buffer) -> None:
+        """Write all of it."""
+        view = memoryview(data).cast("B")
+        while view:
+            written = os.write(descriptor, view)
+            if written == 0:
+                raise OSError("the operating system wrote 0 bytes and gave no reason")
+            view = view[written:]
+
+    def size(self, descriptor: int) -> int:
+        """Size of the file."""
+        return os.fstat(descriptor).st_size
+
+    def sync(self, descriptor: int) -> None:
+        """Make the file's data durable."""
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        """Close; an error of a delayed write may come out here."""
+        os.close(descriptor)
+
+    def sync_folder(self, path: str) -> None:
+        """Make the entries of a folder durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name. FileExistsError if it is taken: the exclusive step."""
+        os.link(source, target, follow_symlinks=False)
+
+    def remove(self, path: str) -> None:
+        """Remove a file name."""
+        os.unlink(path)  # noqa: PTH108
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The first `limit` bytes of a file, or all of it. FileNotFoundError if it is not there."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with open(descriptor, "rb") as file:
+            return file.read(limit)

@@ -1,0 +1,153 @@
+"""One part: its files under names that nobody else can pick, and their publication.
+
+::
+
+    write data/…-token.elements, .elements.crc     invisible: no record names them
+    check sizes, sync files, sync their folder
+    write commits/….json.token.tmp, sync
+    link it to commits/SSSSSSS-PPPP.json           the commit: exclusive, atomic
+    sync commits/, remove the other name
+
+A part that met an error is void: its files are removed if possible and never used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guideloom_format import (
+    CommitRecord,
+    FileIdentity,
+    Header,
+    Owner,
+    Part,
+    ShardConflictError,
+    WriteError,
+    _names,
+)
+from guideloom_format._parts import ELEMENTS
+from guideloom_format._record import MAX_RECORD_BYTES
+from guideloom_write._checked_file import CheckedFile
+from guideloom_write._files import PosixFiles
+
+
+class StreamPart:
+    """The part that a writer is about to commit to one shard of a stream."""
+
+    def __init__(
+        self, files: PosixFiles, directory: str, header: Header, shard: int, part: int, token: str
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._header = header
+        self.shard = shard
+        self.part = part
+        self._token = token
+        self.length = 0
+        self._stem = _names.part_stem(shard, part, token)
+        self._folder = os.path.join(directory, _names.DATA, _names.part_folder(shard))
+        self._make_folder()
+        self._elements = CheckedFile(
+            files,
+            os.path.join(directory, _names.data_name(self._stem, ELEMENTS)),
+            FileIdentity(header.dataset_id, shard, part, token, ELEMENTS),
+        )
+
+    def append(self, elements: NDArray[np.uint8], count: int) -> None:
+        """Append `count` elements, given as bytes."""
+        self._elements.write(elements)
+        self.length += count
+
+    def release(self) -> None:
+        """Give back the descriptors for a while."""
+        self._elements.release()
+
+    def abandon(self) -> None:
+        """Remove the files; what cannot be removed stays as garbage that no record names."""
+        with contextlib.suppress(OSError):
+            self._elements.abandon()
+
+    def publish(self, owner: Owner) -> None:
+        """Make the part durable, then visible.
+
+        Raises:
+            ShardConflictError: another writer has committed this part.
+            WriteError, OSError: a step failed. The part is void, or, if only the last sync of the
+                folder failed, committed but perhaps not durable.
+        """
+        facts = self._elements.finish()
+        self._files.sync_folder(self._folder)
+        record = CommitRecord(
+            self._header.dataset_id,
+            Part(self.shard, self.part, self._token, self.length, self._stem, facts),
+            owner,
+        ).encode()
+        commits = os.path.join(self._directory, _names.COMMITS)
+        target = os.path.join(commits, _names.commit_name(self.shard, self.part))
+        temporary = f"{target}.{self._token}.tmp"
+        publish_exclusively(self._files, temporary, target, record)
+        winner = self._winner(target, record)
+        if winner is not None:
+            raise ShardConflictError(
+                f"shard {self.shard}, part {self.part} was committed by another writer: {winner}. "
+                f"{self.length} elements of this writer were not committed. Give each shard to one "
+                "writer; a new writer goes on behind what is committed, see length()"
+            )
+        self._files.sync_folder(commits)
+
+    def _winner(self, target: str, record: bytes) -> Owner | None:
+        """The owner of the record that stands there, or None if it is our own."""
+        try:
+            found = self._files.read(target, MAX_RECORD_BYTES + 1)
+        except FileNotFoundError as error:
+            raise WriteError(
+                f"{target} is not there after it was published; the file system lost it"
+            ) from error
+        if found == record:
+            return None
+        return CommitRecord.decode(
+            found,
+            dataset_id=self._header.dataset_id,
+            kind=self._header.kind,
+            shard=self.shard,
+            part=self.part,
+        ).owner
+
+    def _make_folder(self) -> None:
+        if not self._files.folder_exists(self._folder):
+            self._files.make_folder(self._folder)
+            self._files.sync_folder(os.path.join(self._directory, _names.DATA))
+
+
+def publish_exclusively(files: PosixFiles, temporary: str, target: str, data: bytes) -> None:
+    """Create `target` with this content, unless it exists.
+
+    Whether it was this call that created it, the caller finds out by reading it: on network file
+    systems the answer to a link can be lost, so an error is not believed before that.
+    """
+    descriptor = files.create(temporary)
+    try:
+        try:
+            files.write(descriptor, data)
+            files.sync(descriptor)
+        finally:
+            files.close(descriptor)
+        try:
+            files.link(temporary, target)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            try:
+                files.read(target, 1)
+            except FileNotFoundError:
+                raise WriteError(
+                    f"{target} cannot be created as a link: {error.strerror} "
+                    f"(errno {error.errno}). The dataset needs a file system with hard links"
+                ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            files.remove(temporary)

@@ -1,0 +1,252 @@
+"""`StreamWriter`: append to shards, commit, go on after a restart.
+
+The way of an append: the storage format packs the data into elements (nothing is touched yet),
+the shard's part takes the bytes. `commit` publishes the parts one after the other.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import secrets
+import socket
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from guideloom_format import (
+    DataError,
+    Header,
+    Owner,
+    StreamStorage,
+    WriteError,
+    WriterStateError,
+    _names,
+)
+from guideloom_format._integers import as_index
+from guideloom_write._dataset import committed, open_or_create
+from guideloom_write._files import PosixFiles
+from guideloom_write._part import StreamPart
+
+MOST_OPEN_PARTS = 128
+
+
+class StreamWriter:
+    """Writes shards of a stream; a context manager, or `open()` and `close()`.
+
+    Each shard must have one writer at a time; writers of different shards share nothing. What was
+    appended becomes visible by `commit`, or by leaving the ``with`` block; an exception rolls back
+    to the last commit. One thread uses a writer at a time.
+
+    Memory is bounded: 256 KiB for each shard appended to since the last commit.
+
+    Args:
+        storage: the description of the dataset, which `open` creates if there is none.
+        user: a JSON object for the header of a new dataset.
+        files: file operations; for tests.
+    """
+
+    def __init__(
+        self,
+        storage: StreamStorage,
+        *,
+        user: Mapping[str, Any] | None = None,
+        files: PosixFiles | None = None,
+    ) -> None:
+        self._storage = storage
+        self._directory = str(storage.directory)
+        self._user = user
+        self._files = files or PosixFiles()
+        self._header: Header | None = None
+        self._failure: str | None = None
+        self._committed: dict[int, tuple[int, int]] = {}
+        self._parts: dict[int, StreamPart] = {}
+        self._open_parts: OrderedDict[int, None] = OrderedDict()
+
+    def open(self) -> Self:
+        """Find the dataset, or create it.
+
+        Raises:
+            MismatchError: it is of another kind or element type.
+            DatasetError: its header is damaged or too new.
+            WriteError: it cannot be created.
+        """
+        if self._header is None:
+            with self._errors_named():
+                self._header = open_or_create(self._files, self._storage, self._user)
+            self._token = secrets.token_hex(8)
+            now = datetime.datetime.now(datetime.UTC)
+            self._owner = Owner(
+                socket.gethostname(), os.getpid(), now.isoformat(timespec="seconds")
+            )
+            self._failure = None
+            self._committed.clear()
+        return self
+
+    def append(self, shard: int, data: Any) -> None:
+        """Encode `data` and append it to a shard. The caller may reuse its buffers afterwards.
+
+        Raises:
+            DataError, TypeError: the storage format cannot hold the data. Nothing was appended;
+                the writer goes on.
+            WriteError: the operating system refused. Everything since the last commit is void and
+                the writer takes no more calls.
+            WriterStateError: the writer is closed, or failed before.
+        """
+        header = self._usable()
+        elements = self._storage.storage_format.pack(data)
+        if (
+            type(elements) is not np.ndarray
+            or elements.dtype != header.element_type
+            or elements.ndim != 1
+        ):
+            raise self._wrong_elements(elements)
+        part = self._parts.get(shard)
+        if part is None or shard not in self._open_parts:
+            shard = as_index("shard", shard, 0, _names.MAX_SHARD)
+            part = self._part(shard, header)
+        try:
+            part.append(np.ascontiguousarray(elements).view(np.uint8), elements.size)
+        except BaseException as error:
+            raise self._failed(error) from error
+
+    def length(self, shard: int) -> int:
+        """Elements in a shard, committed or appended by this writer: where a restart goes on.
+
+        Raises:
+            DatasetError: a commit record of the shard is damaged.
+            WriterStateError: the writer is closed, or failed before.
+        """
+        header = self._usable()
+        shard = as_index("shard", shard, 0, _names.MAX_SHARD)
+        part = self._parts.get(shard)
+        return self._of_shard(shard, header)[1] + (part.length if part is not None else 0)
+
+    def commit(self) -> None:
+        """Make everything that was appended durable and visible, shard after shard.
+
+        Raises:
+            ShardConflictError: another writer committed to one of the shards.
+            WriteError: the operating system refused. Shards before this one are committed, the
+                others are void, and the writer takes no more calls.
+            WriterStateError: the writer is closed, or failed before.
+        """
+        self._usable()
+        for shard in sorted(self._parts):
+            part = self._parts[shard]
+            try:
+                if part.length:
+                    part.publish(self._owner)
+                else:
+                    part.abandon()
+            except BaseException as error:
+                raise self._failed(error) from error
+            parts, length = self._committed[shard]
+            if part.length:
+                self._committed[shard] = (parts + 1, length + part.length)
+            del self._parts[shard]
+            self._open_parts.pop(shard, None)
+
+    def rollback(self) -> None:
+        """Forget everything since the last commit and remove its files."""
+        for part in self._parts.values():
+            part.abandon()
+        self._parts.clear()
+        self._open_parts.clear()
+
+    def close(self) -> None:
+        """End without committing; what was not committed is rolled back."""
+        self.rollback()
+        self._header = None
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.close()
+
+    def _usable(self) -> Header:
+        if self._failure is not None:
+            raise WriterStateError(
+                f"this writer failed before ({self._failure}); everything since its last commit is "
+                "void. Open a new writer; its length(shard) says where to go on"
+            )
+        if self._header is None:
+            raise WriterStateError(
+                "the writer is not open; use it in a with block, or call open() first"
+            )
+        return self._header
+
+    def _of_shard(self, shard: int, header: Header) -> tuple[int, int]:
+        """(parts, elements) committed to the shard, as this writer knows it."""
+        if shard not in self._committed:
+            with self._errors_named():
+                self._committed[shard] = committed(self._files, self._directory, header, shard)
+        return self._committed[shard]
+
+    def _part(self, shard: int, header: Header) -> StreamPart:
+        """The shard's part, with open files; the part used longest ago gives its back."""
+        try:
+            while len(self._open_parts) >= MOST_OPEN_PARTS:
+                oldest, _ = self._open_parts.popitem(last=False)
+                self._parts[oldest].release()
+            if shard not in self._parts:
+                parts, _ = self._of_shard(shard, header)
+                self._parts[shard] = StreamPart(
+                    self._files, self._directory, header, shard, parts, self._token
+                )
+        except BaseException as error:
+            raise self._failed(error) from error
+        self._open_parts[shard] = None
+        return self._parts[shard]
+
+    def _failed(self, error: BaseException) -> BaseException:
+        """The error to raise after a step went wrong: the writer is void from here on."""
+        self._failure = f"{type(error).__name__}: {error}"
+        self.rollback()
+        return self._named(error)
+
+    def _named(self, error: BaseException) -> BaseException:
+        if not isinstance(error, OSError) or isinstance(error, WriteError):
+            return error
+        named = WriteError(
+            f"{self._directory}: {error.strerror or error} (errno {error.errno}), file "
+            f"{error.filename or 'of the part being written'}. What was not committed is void; "
+            "a new writer goes on from length(shard)"
+        )
+        named.errno = error.errno
+        return named
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            named = self._named(error)
+            if named is error:
+                raise
+            raise named from error
+
+    def _wrong_elements(self, elements: Any) -> Exception:
+        name = type(self._storage.storage_format).__name__
+        expected = f"a 1-d numpy array of {self._storage.element_type}"
+        if not isinstance(elements, np.ndarray):
+            return DataError(f"{name}.pack returned {type(elements).__name__}; expected {expected}")
+        return DataError(
+            f"{name}.pack returned an array of shape {elements.shape} and dtype "
+            f"{elements.dtype}; expected {expected}"
+        )
+
