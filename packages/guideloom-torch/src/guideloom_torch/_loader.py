@@ -1,0 +1,291 @@
+"""`StatefulDataLoader`: batches for training, resumable at the position that was delivered."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import default_collate
+
+from guideloom_format import EpochPlan, StreamStorage
+from guideloom_format._integers import as_index
+from guideloom_read import StreamDataset, StreamDatasetReader
+from guideloom_torch._collate import to_tensors
+from guideloom_torch._pipeline import Loaded, batches
+from guideloom_torch._state import ALGORITHM, make_state, read_state
+
+
+class StatefulDataLoader:
+    """Delivers the batches of one rank, epoch after epoch, and remembers how far training is.
+
+    The order of all samples is a function of seed and epoch; step s takes the next
+    ``local_batch_size * world_size`` of them, dealt to the ranks in turn (see `EpochPlan`).
+
+    *Position.* ``iter(loader)`` goes on where the last batch left off: after a loop that ran to
+    the end, with the next epoch; after a ``break``, or a `load_state_dict`, with the next batch of
+    the same epoch. Only the newest iterator is valid.
+
+    *State.* `state_dict` is the position delivered, whatever was prefetched: a few integers that
+    are the same on every rank. With the last batch of an epoch it moves to the start of the next
+    epoch. World size, batch size, workers and prefetching may differ when a state is loaded: the
+    same global order goes on.
+
+    Args:
+        dataset: the samples.
+        collate_fn: makes a batch of a list of samples; runs in the workers. When left out, a batch
+            goes from files to tensors without Python code per sample if the storage format has
+            `unpack_batch` (`StreamNumpyFormat` has), and through torch's `default_collate` if not.
+        local_batch_size: samples per step on this rank.
+        rank: of this process. Left out, it comes from `torch.distributed` if that is initialized,
+            and is 0 otherwise.
+        world_size: number of processes; left out, as for `rank`.
+        num_workers: threads that load batches; 0 loads in the thread that iterates.
+        shuffle: whether the samples come in `feistel-1` order, another one every epoch.
+        shuffle_seed: any non-negative integer, the same on all ranks; 0 when left out.
+        drop_last: leave out the samples of an incomplete last global batch. Otherwise the last
+            step is shorter, and empty on a rank for which nothing is left, so that all ranks have
+            as many steps.
+        prefetch: batches held ready ahead of the training loop.
+
+    Raises:
+        TypeError, ValueError: an argument outside its interval, named.
+        DatasetError, MismatchError: when the dataset is opened, at the first use.
+    """
+
+    def __init__(
+        self,
+        dataset: StreamDataset,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        local_batch_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
+        num_workers: int = 0,
+        shuffle: bool = False,
+        shuffle_seed: int | None = None,
+        drop_last: bool = True,
+        prefetch: int = 0,
+    ) -> None:
+        if not hasattr(dataset, "sync_reader"):
+            raise TypeError(
+                f"dataset is {type(dataset).__name__}; expected a dataset such as StreamDataset, "
+                "or use StatefulDataLoader.from_storage"
+            )
+        self.dataset = dataset
+        self._collate_fn = collate_fn
+        found_rank, found_world_size = _distributed()
+        self._options: dict[str, Any] = {
+            "seed": as_index("shuffle_seed", 0 if shuffle_seed is None else shuffle_seed, 0, None),
+            "shuffle": bool(shuffle),
+            "rank": found_rank if rank is None else rank,
+            "world_size": found_world_size if world_size is None else world_size,
+            "local_batch_size": local_batch_size,
+            "drop_last": bool(drop_last),
+        }
+        EpochPlan(0, **self._options)
+        self._num_workers = as_index("num_workers", num_workers, 0, 4096)
+        self._prefetch = as_index("prefetch", prefetch, 0, 1 << 20)
+        self._reader: StreamDatasetReader | None = None
+        self._at = (0, 0)  # epoch, position: replaced as one, so that any thread reads both
+        self._newest: weakref.ref[_EpochIterator] | None = None
+
+    @classmethod
+    def from_storage(
+        cls,
+        storage: StreamStorage,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        sequence_length: int | None = None,
+        stride: int | None = None,
+        **options: Any,
+    ) -> Self:
+        """A loader over a storage.
+
+        Args:
+            storage: a stream.
+            collate_fn: see the class.
+            sequence_length: elements per sample; needed for a stream.
+            stride: elements between the starts of neighbouring samples; `sequence_length` when
+                left out. ``sequence_length=L + 1, stride=L`` gives inputs and shifted labels.
+            **options: the keyword arguments of the class.
+        """
+        if sequence_length is None:
+            raise TypeError(
+                "from_storage needs sequence_length for a stream: the number of elements per sample"
+            )
+        return cls(StreamDataset(storage, sequence_length, stride), collate_fn, **options)
+
+    def __enter__(self) -> Self:
+        self._opened()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the workers and close the dataset. Position and delivered batches stay."""
+        self._retire_iterator()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples per step over all ranks."""
+        return int(self._options["local_batch_size"] * self._options["world_size"])
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next batch belongs to."""
+        return self._at[0]
+
+    @property
+    def position(self) -> int:
+        """Samples of this epoch, over all ranks, that were delivered."""
+        return self._at[1]
+
+    def __len__(self) -> int:
+        """Steps of a whole epoch; one that is resumed in the middle has fewer left."""
+        return len(EpochPlan(len(self._opened()), **self._options))
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches from here to the end of the epoch."""
+        self._retire_iterator()
+        epoch, position = self._at
+        plan = self._plan(epoch, position)
+        if not len(plan) and position:
+            # Resumed with a larger global batch: what is left of the epoch fills none.
+            plan = self._plan(epoch + 1, 0)
+            self._at = (epoch + 1, 0)
+        if not len(plan):
+            warnings.warn(
+                f"the epoch has no batch: {plan.length} samples, global batch size "
+                f"{plan.global_batch_size}, drop_last={plan.drop_last}",
+                stacklevel=2,
+            )
+        iterator = _EpochIterator(self, plan)
+        self._newest = weakref.ref(iterator)
+        return iterator
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the start of an epoch; nothing happens if the loader is in it already.
+
+        So a loop that calls it before every epoch also goes on correctly after a resume.
+        """
+        epoch = as_index("epoch", epoch, 0, None)
+        if epoch != self._at[0]:
+            self._retire_iterator()
+            self._at = (epoch, 0)
+
+    def state_dict(self) -> dict[str, int | str | bool]:
+        """The position delivered, and what determines the order. Equal on all ranks."""
+        epoch, position = self._at
+        return make_state(epoch, position, self._order())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go to a saved position, in constant time. Iterators made before become invalid.
+
+        Raises:
+            StateMismatchError: the state belongs to another dataset, seed or order, or is not
+                one; the message names the field. The loader is unchanged.
+        """
+        at = read_state(state_dict, self._order(), len(self._opened()))
+        self._retire_iterator()
+        self._at = at
+
+    def _order(self) -> dict[str, int | str | bool]:
+        reader = self._opened()
+        return {
+            "algorithm": ALGORITHM,
+            "shuffle": self._options["shuffle"],
+            "shuffle_seed": self._options["seed"],
+            "samples": len(reader),
+            **reader.identity(),
+        }
+
+    def _plan(self, epoch: int, position: int) -> EpochPlan:
+        return EpochPlan(len(self._opened()), epoch=epoch, start=position, **self._options)
+
+    def _opened(self) -> StreamDatasetReader:
+        if self._reader is None:
+            self._reader = self.dataset.sync_reader().open()
+        return self._reader
+
+    def _retire_iterator(self) -> None:
+        iterator = self._newest() if self._newest is not None else None
+        if iterator is not None:
+            iterator.retire()
+        self._newest = None
+
+
+class _EpochIterator(Iterator[Any]):
+    """One pass over the rest of an epoch; moves the loader's position with each batch."""
+
+    def __init__(self, loader: StatefulDataLoader, plan: EpochPlan) -> None:
+        self._loader = loader
+        self._epoch = plan.epoch
+        self._position = plan.start
+        self._stop = plan.stop
+        self._batch = plan.global_batch_size
+        load = _load_function(loader._opened(), loader._collate_fn)
+        self._batches: Iterator[Loaded] | None = batches(
+            plan, load, num_workers=loader._num_workers, prefetch=loader._prefetch
+        )
+        self._retired = False
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            if self._retired:
+                raise RuntimeError(
+                    "this iterator is no longer valid: the loader was closed, moved, or iterated "
+                    "anew. Call iter(loader) again; it goes on at the loader's position"
+                )
+            raise StopIteration
+        try:
+            batch, error = next(self._batches)
+        except StopIteration:
+            self._batches = None
+            if self._position == self._stop == 0:  # an epoch without a batch is over as well
+                self._loader._at = (self._epoch + 1, 0)
+            raise
+        if error is not None:
+            self._batches = None
+            raise error
+        self._position = min(self._position + self._batch, self._stop)
+        ended = self._position == self._stop
+        self._loader._at = (self._epoch + 1, 0) if ended else (self._epoch, self._position)
+        return batch
+
+    def retire(self) -> None:
+        """Stop the workers; further calls of next() raise."""
+        self._batches = None
+        self._retired = True
+
+
+def _load_function(
+    reader: StreamDatasetReader, collate_fn: Callable[[list[Any]], Any] | None
+) -> Callable[[NDArray[np.int64]], Any]:
+    """How the sample ids of a step become a batch."""
+    if collate_fn is not None:
+        return lambda ids: collate_fn(reader[ids])
+    if reader.gathers:
+        return lambda ids: to_tensors(reader.gather(ids))
+    return lambda ids: default_collate(reader[ids])
+
+
+def _distributed() -> tuple[int, int]:
+    """(rank, world size) of torch.distributed if it is initialized; (0, 1) otherwise."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1

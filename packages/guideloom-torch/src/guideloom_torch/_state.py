@@ -1,0 +1,75 @@
+"""The state of a loader: where in the global order training stands, and in which order.
+
+::
+
+    {"version": 1, "epoch": 2, "position": 81920,            where: samples delivered in the epoch,
+                                                             over all ranks
+     "algorithm": "feistel-1", "shuffle": True,              which order
+     "shuffle_seed": 17, "samples": 1000000,
+     "dataset": "5be1…", "sequence_length": 2049, …}         of what: the reader's identity
+
+World size, batch size, workers and prefetching are not part of it: they may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from guideloom_format import StateMismatchError
+
+STATE_VERSION = 1
+ALGORITHM = "feistel-1"
+_HINTS = {
+    "dataset": "the state belongs to other data, or the dataset has grown or was written anew",
+    "shuffle_seed": "build the loader with the seed of the state",
+    "shuffle": "build the loader with the same value of shuffle",
+    "sequence_length": "build the loader with the same sequence_length",
+    "stride": "build the loader with the same stride",
+}
+
+
+def make_state(
+    epoch: int, position: int, order: Mapping[str, int | str | bool]
+) -> dict[str, int | str | bool]:
+    """The state dict; plain integers and strings, so that JSON and any checkpoint keep it."""
+    return {"version": STATE_VERSION, "epoch": epoch, "position": position, **order}
+
+
+def read_state(
+    state: Mapping[str, Any], order: Mapping[str, int | str | bool], samples: int
+) -> tuple[int, int]:
+    """(epoch, position) of a state that belongs to this order.
+
+    Raises:
+        StateMismatchError: it does not; the message names the field and both values.
+    """
+    if not isinstance(state, Mapping):
+        raise StateMismatchError(
+            f"the loader state is a {type(state).__name__}; expected the mapping that "
+            "state_dict() returned"
+        )
+    expected = {"version", "epoch", "position", *order}
+    if state.get("version") != STATE_VERSION and "version" in state:
+        raise StateMismatchError(
+            f"the loader state has version {state['version']!r}; this release of guideloom-torch "
+            f"reads version {STATE_VERSION}. Install the release that wrote it, or a newer one"
+        )
+    if set(state) != expected:
+        missing, unknown = sorted(expected - set(state)), sorted(map(str, set(state) - expected))
+        raise StateMismatchError(
+            f"the loader state lacks the fields {missing} and has the unknown fields {unknown}; "
+            "expected the mapping that state_dict() of a loader over this kind of data returned"
+        )
+    for name, value in order.items():
+        if type(state[name]) is not type(value) or state[name] != value:
+            hint = _HINTS.get(name, "the state belongs to another order of samples")
+            raise StateMismatchError(
+                f"the loader state has {name} {state[name]!r}, this loader has {value!r}: {hint}"
+            )
+    for name, high in (("epoch", None), ("position", samples)):
+        value = state[name]
+        if type(value) is not int or value < 0 or (high is not None and value > high):
+            interval = "0 or more" if high is None else f"0 to {high}"
+            raise StateMismatchError(f"the loader state has {name} {value!r}; expected {interval}")
+    return state["epoch"], state["position"]
