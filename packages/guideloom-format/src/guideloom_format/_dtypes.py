@@ -64,7 +64,9 @@ def _check_storable(dtype: np.dtype[Any], whole: np.dtype[Any]) -> None:
         try:
             _ = dtype.descr
         except ValueError as error:
-            raise TypeError(f"dtype {whole} has overlapping fields, which are not stored") from error
+            raise TypeError(
+                f"dtype {whole} has overlapping fields, which are not stored"
+            ) from error
     elif dtype.hasobject or dtype.kind not in _STORABLE_KINDS:
         raise TypeError(
             f"dtype {whole} holds {dtype}, which is not stored: use booleans, integers, floats, "

@@ -21,7 +21,9 @@ def as_index(name: str, value: Any, low: int, high: int | None) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is {value!r} ({type(value).__name__}); expected an integer") from None
+        raise TypeError(
+            f"{name} is {value!r} ({type(value).__name__}); expected an integer"
+        ) from None
     if number < low or (high is not None and number > high):
         interval = f"at least {low}" if high is None else f"between {low} and {high}"
         raise ValueError(f"{name} is {number}; expected {interval}")

@@ -77,7 +77,9 @@ class EpochPlan:
         for name, (low, high) in intervals.items():
             object.__setattr__(self, name, as_index(name, getattr(self, name), low, high))
         if self.rank >= self.world_size:
-            raise ValueError(f"rank is {self.rank}; expected less than world_size {self.world_size}")
+            raise ValueError(
+                f"rank is {self.rank}; expected less than world_size {self.world_size}"
+            )
         if self.start > self.length:
             raise ValueError(f"start is {self.start}; expected at most the length {self.length}")
         shuffler = (

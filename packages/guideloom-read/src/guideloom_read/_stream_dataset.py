@@ -210,4 +210,3 @@ class StreamDatasetReader(Sequence[Any]):
                     f"out[{name!r}] is {found}; expected a writable C-contiguous array of shape "
                     f"{shape} and dtype {field.base}"
                 )
-

@@ -169,9 +169,7 @@ class StreamReader:
 
     def _opened(self) -> IOFiles:
         if self._files is None:
-            raise ValueError(
-                "the reader is not open; use it in a with block, or call open() first"
-            )
+            raise ValueError("the reader is not open; use it in a with block, or call open() first")
         return self._files
 
     def _origins(

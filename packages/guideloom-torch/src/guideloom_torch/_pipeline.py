@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torchdata.nodes import BaseNode, ParallelMapper, Prefetcher
 
@@ -62,9 +63,13 @@ class LoadStep:
         self._load = load
         self._epoch = epoch
         self._rank = rank
+        self._torch_threads = torch.get_num_threads()
 
     def __call__(self, item: tuple[int, NDArray[np.int64]]) -> Loaded:
         step, ids = item
+        if torch.get_num_threads() != self._torch_threads:
+            # torchdata sets 1 in its worker threads, which every thread started later inherits.
+            torch.set_num_threads(self._torch_threads)
         try:
             return Loaded(self._load(ids), None)
         except Exception as error:  # noqa: BLE001  # whatever user code raises belongs to the loop
@@ -76,9 +81,7 @@ class LoadStep:
             return Loaded(None, error)
 
 
-def batches(
-    plan: EpochPlan, load: Load, *, num_workers: int, prefetch: int
-) -> Iterator[Loaded]:
+def batches(plan: EpochPlan, load: Load, *, num_workers: int, prefetch: int) -> Iterator[Loaded]:
     """The loaded steps of a plan, in order.
 
     Args:

@@ -14,7 +14,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from guideloom_format import BLOCK_BYTES, FileFacts, FileIdentity, WriteError, block_checksums, crc32c
+from guideloom_format import (
+    BLOCK_BYTES,
+    FileFacts,
+    FileIdentity,
+    WriteError,
+    block_checksums,
+    crc32c,
+)
 from guideloom_format._checksum import CRC_SUFFIX
 from guideloom_write._files import PosixFiles
 

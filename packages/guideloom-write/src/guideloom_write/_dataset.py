@@ -57,9 +57,7 @@ def describe(storage_format: Any) -> dict[str, Any]:
     return {"class": f"{kind.__module__}.{kind.__qualname__}"}
 
 
-def committed(
-    files: PosixFiles, directory: str, header: Header, shard: int
-) -> tuple[int, int]:
+def committed(files: PosixFiles, directory: str, header: Header, shard: int) -> tuple[int, int]:
     """(number of parts, elements in them) that are committed to a shard.
 
     Raises:

@@ -14,12 +14,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from guideloom_format import (
     DataError,
+    GuideLoomError,
     Header,
     Owner,
     StreamStorage,
@@ -112,7 +113,7 @@ class StreamWriter:
         try:
             part.append(np.ascontiguousarray(elements).view(np.uint8), elements.size)
         except BaseException as error:
-            raise self._failed(error) from error
+            self._fail(error)
 
     def length(self, shard: int) -> int:
         """Elements in a shard, committed or appended by this writer: where a restart goes on.
@@ -209,36 +210,33 @@ class StreamWriter:
                     self._files, self._directory, header, shard, parts, self._token
                 )
         except BaseException as error:
-            raise self._failed(error) from error
+            self._fail(error)
         self._open_parts[shard] = None
         return self._parts[shard]
 
-    def _failed(self, error: BaseException) -> BaseException:
-        """The error to raise after a step went wrong: the writer is void from here on."""
+    def _fail(self, error: BaseException) -> NoReturn:
+        """After a step went wrong the writer is void: roll back and raise the named error."""
         self._failure = f"{type(error).__name__}: {error}"
         self.rollback()
-        return self._named(error)
+        self._raise_named(error)
 
-    def _named(self, error: BaseException) -> BaseException:
-        if not isinstance(error, OSError) or isinstance(error, WriteError):
-            return error
+    def _raise_named(self, error: BaseException) -> NoReturn:
+        if not isinstance(error, OSError) or isinstance(error, GuideLoomError):
+            raise error
         named = WriteError(
             f"{self._directory}: {error.strerror or error} (errno {error.errno}), file "
             f"{error.filename or 'of the part being written'}. What was not committed is void; "
             "a new writer goes on from length(shard)"
         )
         named.errno = error.errno
-        return named
+        raise named from error
 
     @contextmanager
     def _errors_named(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            named = self._named(error)
-            if named is error:
-                raise
-            raise named from error
+            self._raise_named(error)
 
     def _wrong_elements(self, elements: Any) -> Exception:
         name = type(self._storage.storage_format).__name__
@@ -249,4 +247,3 @@ class StreamWriter:
             f"{name}.pack returned an array of shape {elements.shape} and dtype "
             f"{elements.dtype}; expected {expected}"
         )
-

@@ -66,7 +66,9 @@ class LocalSession:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise ReadError(f"{path} cannot be opened: {error.strerror} (errno {error.errno})") from error
+            raise ReadError(
+                f"{path} cannot be opened: {error.strerror} (errno {error.errno})"
+            ) from error
         with open(descriptor, "rb") as file:
             try:
                 data = file.read(limit + 1)
