@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from guideloom_format import __version__
+from guideloom_format import __version__ as __version__
 from guideloom_format._storage import require
 
 _FORMAT = (

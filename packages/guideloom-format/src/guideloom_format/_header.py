@@ -106,9 +106,9 @@ class Header:
         return cls(
             kind=kind,
             element_type=dtype_from_json(members, "element_type"),
-            storage_format=members.object("storage_format").values,
+            storage_format=members.nested("storage_format").values,
             dataset_id=dataset_id,
-            user=members.object("user").values,
+            user=members.nested("user").values,
             required_features=required,
             optional_features=members.strings("optional_features"),
             version=version,

@@ -70,7 +70,7 @@ class Manifest:
         members.expect("type", "manifest", "from the file's name")
         members.expect("dataset_id", dataset_id, "the dataset that the file lies in")
         version = members.integer("manifest_version", MAX_MANIFEST_VERSION)
-        table = _table(members.object("parts"), kind)
+        table = _table(members.nested("parts"), kind)
         table.check(kind, itemsize, where)
         members.expect("fingerprint", table.fingerprint(dataset_id), "computed from the parts")
         return cls(dataset_id, version, table)
@@ -78,7 +78,7 @@ class Manifest:
 
 def _table(columns: Members, kind: str) -> PartTable:
     count = len(columns.items("shard"))
-    files = columns.object("files")
+    files = columns.nested("files")
     roles = ROLES_OF_KIND[kind]
     return PartTable(
         shard=_integers(columns, "shard", count, _names.MAX_SHARD),
@@ -87,10 +87,10 @@ def _table(columns: Members, kind: str) -> PartTable:
         length=_integers(columns, "length", count, MAX_FILE_BYTES),
         stem=_stems(columns, count),
         nbytes={
-            role: _integers(files.object(role), "bytes", count, MAX_FILE_BYTES) for role in roles
+            role: _integers(files.nested(role), "bytes", count, MAX_FILE_BYTES) for role in roles
         },
         crc32c={
-            role: _integers(files.object(role), "crc32c", count, MAX_CRC).astype(np.uint32)
+            role: _integers(files.nested(role), "crc32c", count, MAX_CRC).astype(np.uint32)
             for role in roles
         },
     )

@@ -45,7 +45,7 @@ class Members:
             raise self.wrong(name, value, "a list")
         return value
 
-    def object(self, name: str) -> Members:
+    def nested(self, name: str) -> Members:
         value = self._get(name)
         if not isinstance(value, dict):
             raise self.wrong(name, value, "an object")

@@ -133,7 +133,7 @@ class PartTable:
             raise DamagedFileError(f"{where}: the parts state about {total} bytes together")
         if kind == "stream":
             stated = self.length > MAX_FILE_BYTES // itemsize
-            self._refuse(stated, where, "length", lambda k: f"at most 2**62 // {itemsize}")
+            self._refuse(stated, where, "length", lambda _: f"at most 2**62 // {itemsize}")
             self._refuse(
                 self.nbytes[ELEMENTS] != self.length * itemsize,
                 where,

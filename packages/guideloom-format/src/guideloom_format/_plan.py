@@ -129,7 +129,7 @@ class EpochPlan:
     def delivery(self, sample_ids: int) -> Delivery | None: ...
     @overload
     def delivery(self, sample_ids: ArrayLike) -> NDArray[np.int64]: ...
-    def delivery(self, sample_ids: int | ArrayLike) -> Delivery | None | NDArray[np.int64]:
+    def delivery(self, sample_ids: int | ArrayLike) -> Delivery | NDArray[np.int64] | None:
         """The inverse: at which step, on which rank and in which row samples are delivered.
 
         Args:
@@ -148,7 +148,7 @@ class EpochPlan:
             row = self.delivery(np.array([sample_ids], dtype=object).astype(np.int64))[0]
             return Delivery(*row.tolist()) if row[1] >= 0 else None
         ids = index_array("sample_ids", sample_ids)
-        if ids.size and not (0 <= int(ids.min()) and int(ids.max()) < self.length):
+        if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < self.length):
             bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
             raise IndexError(f"sample id {bad} is outside [0, {self.length})")
         places = ids if self._shuffler is None else self._shuffler.unshuffle(ids)

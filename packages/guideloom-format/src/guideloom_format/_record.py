@@ -74,9 +74,9 @@ class CommitRecord:
         if not _names.is_token(token):
             raise members.wrong("token", token, "16 lower-case hexadecimal digits")
         stem = _names.check_relative(members.text("stem"), where)
-        files = members.object("files")
-        facts = {role: _facts(files.object(role)) for role in ROLES_OF_KIND[kind]}
-        owner = members.object("owner")
+        files = members.nested("files")
+        facts = {role: _facts(files.nested(role)) for role in ROLES_OF_KIND[kind]}
+        owner = members.nested("owner")
         return cls(
             dataset_id=dataset_id,
             part=Part(

@@ -58,8 +58,7 @@ class FeistelShuffler:
     @overload
     def shuffle(self, index: int) -> int: ...
     @overload
-    def shuffle(self, index: ArrayLike) -> NDArray[np.int64]: ...
-    def shuffle(self, index: Any) -> Any:
+    def shuffle(self, index: ArrayLike) -> NDArray[np.int64]:
         """The value at `index` of the permuted order: an int, or int64 of the same shape.
 
         The array form runs without the GIL and allocates the result only.
@@ -72,8 +71,7 @@ class FeistelShuffler:
     @overload
     def unshuffle(self, value: int) -> int: ...
     @overload
-    def unshuffle(self, value: ArrayLike) -> NDArray[np.int64]: ...
-    def unshuffle(self, value: Any) -> Any:
+    def unshuffle(self, value: ArrayLike) -> NDArray[np.int64]:
         """The inverse: ``unshuffle(shuffle(i)) == i``. Shapes and errors as for `shuffle`."""
 
     def __len__(self) -> int: ...

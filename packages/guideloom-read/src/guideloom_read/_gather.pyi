@@ -1,7 +1,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-class RangeFault(Exception):
+class RangeReadError(Exception):
     """A row that could not be filled.
 
     Attributes:
@@ -36,7 +36,7 @@ def fill_from_descriptors(
 
     Raises:
         IndexError: a row outside its file or outside `out`; nothing was read for it.
-        RangeFault: a read failed, or a file is shorter than stated.
+        RangeReadError: a read failed, or a file is shorter than stated.
     """
 
 def fill_from_memory(

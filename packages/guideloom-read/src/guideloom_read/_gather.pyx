@@ -30,7 +30,7 @@ cdef struct Request:
     int64_t status   # 0, one of the above, or the errno of a failed read
 
 
-class RangeFault(Exception):
+class RangeReadError(Exception):
     """A row that could not be filled: its number, and the errno or 0 for a short file."""
 
     def __init__(self, row, error_number):
@@ -141,7 +141,7 @@ cdef int64_t fill(handles, sizes, rows, int64_t begin, out, bint mapped) except 
     if request.status == OUTSIDE:
         raise IndexError(f"row {request.done} lies outside its file or outside the output")
     if request.status == SHORT or request.status > 0:
-        raise RangeFault(request.done, max(request.status, 0))
+        raise RangeReadError(request.done, max(request.status, 0))
     return request.done
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
-
-Buffer = bytes | memoryview | NDArray[Any]
 
 
 class PosixFiles:
@@ -21,7 +19,7 @@ class PosixFiles:
     def make_folder(self, path: str) -> None:
         """Create a folder; fine if it is there. Its parent must exist."""
         with contextlib.suppress(FileExistsError):
-            os.mkdir(path)  # noqa: PTH102
+            os.mkdir(path)
 
     def folder_exists(self, path: str) -> bool:
         """Whether the folder is there."""
@@ -36,10 +34,10 @@ class PosixFiles:
         """A descriptor that writes to the end of a file that was created before."""
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
 
-    def write(self, descriptor: int, data: Buffer) -> None:
+    def write(self, descriptor: int, data: bytes | NDArray[np.uint8]) -> None:
         """Write all of it."""
-        view = memoryview(data).cast("B")
-        while view:
+        view = data if isinstance(data, bytes) else data.data
+        while len(view):
             written = os.write(descriptor, view)
             if written == 0:
                 raise OSError("the operating system wrote 0 bytes and gave no reason")
@@ -71,7 +69,7 @@ class PosixFiles:
 
     def remove(self, path: str) -> None:
         """Remove a file name."""
-        os.unlink(path)  # noqa: PTH108
+        os.unlink(path)
 
     def read(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of a file, or all of it. FileNotFoundError if it is not there."""

@@ -112,7 +112,7 @@ class StreamWriter:
             part = self._part(shard, header)
         try:
             part.append(np.ascontiguousarray(elements).view(np.uint8), elements.size)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
             self._fail(error)
 
     def length(self, shard: int) -> int:
@@ -144,8 +144,8 @@ class StreamWriter:
                     part.publish(self._owner)
                 else:
                     part.abandon()
-            except BaseException as error:
-                raise self._failed(error) from error
+            except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
+                self._fail(error)
             parts, length = self._committed[shard]
             if part.length:
                 self._committed[shard] = (parts + 1, length + part.length)
@@ -209,7 +209,7 @@ class StreamWriter:
                 self._parts[shard] = StreamPart(
                     self._files, self._directory, header, shard, parts, self._token
                 )
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
             self._fail(error)
         self._open_parts[shard] = None
         return self._parts[shard]

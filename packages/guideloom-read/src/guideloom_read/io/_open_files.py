@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import DamagedFileError, MissingFileError, ReadError
-from guideloom_read._gather import RangeFault
+from guideloom_read._gather import RangeReadError
 
 MOST_OPEN_FILES = 1024
 
@@ -91,7 +91,7 @@ class OpenFiles:
         try:
             while (done := self._fill(table.values, self._sizes, rows, done, out)) < len(rows):
                 table = self._opened(rows[done:, 0])
-        except RangeFault as fault:
+        except RangeReadError as fault:
             raise self._read_error(rows[fault.row], fault.error_number) from None
 
     def close(self) -> None:
