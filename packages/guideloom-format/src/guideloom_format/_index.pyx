@@ -1,6 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
 """Which bytes of which parts a window covers; described for callers in the stub `_index.pyi`."""
 
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
 from libc.stdint cimport int64_t
 
 import numpy as np
@@ -8,6 +11,10 @@ import numpy as np
 from guideloom_format._integers import as_index, index_array
 
 MAX_ELEMENTS = 1 << 62
+cdef int64_t LIMIT = <int64_t>1 << 62
+_empty = np.empty
+_ndarray = np.ndarray
+_int64 = np.dtype(np.int64)
 
 
 cdef int64_t first_part_after(const int64_t[::1] ends, int64_t element) noexcept nogil:
@@ -22,47 +29,66 @@ cdef int64_t first_part_after(const int64_t[::1] ends, int64_t element) noexcept
     return low
 
 
+cdef struct Windows:
+    const int64_t* ids
+    int64_t windows
+    int64_t count      # ids lie in [0, count)
+    int64_t length
+    int64_t stride
+    int64_t itemsize
+
+
+cdef int64_t first_outside(const Windows* asked) noexcept nogil:
+    """The position of the first id outside [0, count), or -1."""
+    cdef int64_t k
+    for k in range(asked.windows):
+        if asked.ids[k] < 0 or asked.ids[k] >= asked.count:
+            return k
+    return -1
+
+
 cdef int64_t plan_windows(
-    const int64_t[::1] ends,
-    const int64_t[::1] ids,
-    int64_t stride,
-    int64_t length,
-    int64_t itemsize,
-    int64_t[:, ::1] rows,
+    const int64_t[::1] ends, const Windows* asked, int64_t* rows, int64_t capacity
 ) noexcept nogil:
     """Write one row per segment, as many as fit; the number of rows that all windows need."""
-    cdef int64_t needed = 0, out = 0, capacity = rows.shape[0]
-    cdef int64_t part, element, left, taken, begin
-    cdef Py_ssize_t k
-    if length == 0:
+    cdef int64_t needed = 0, out = 0
+    cdef int64_t part, element, left, taken, begin, k
+    if asked.length == 0:
         return 0
-    for k in range(ids.shape[0]):
-        element = ids[k] * stride
-        left = length
+    for k in range(asked.windows):
+        element = asked.ids[k] * asked.stride
+        left = asked.length
         part = first_part_after(ends, element)
         while left > 0:
             taken = min(left, ends[part] - element)
             if taken > 0:
                 if needed < capacity:
                     begin = 0 if part == 0 else ends[part - 1]
-                    rows[needed, 0] = part
-                    rows[needed, 1] = (element - begin) * itemsize
-                    rows[needed, 2] = taken * itemsize
-                    rows[needed, 3] = out
+                    rows[4 * needed] = part
+                    rows[4 * needed + 1] = (element - begin) * asked.itemsize
+                    rows[4 * needed + 2] = taken * asked.itemsize
+                    rows[4 * needed + 3] = out
                 needed += 1
-                out += taken * itemsize
+                out += taken * asked.itemsize
                 element += taken
                 left -= taken
             part += 1
     return needed
 
 
-cdef int64_t first_outside(const int64_t[::1] ids, int64_t count) noexcept nogil:
-    cdef Py_ssize_t k
-    for k in range(ids.shape[0]):
-        if ids[k] < 0 or ids[k] >= count:
-            return k
-    return -1
+cdef object id_array(object ids):
+    """Any 1-d integers as a contiguous int64 array."""
+    array = index_array("ids", ids)
+    if array.ndim != 1:
+        raise ValueError(f"ids has {array.ndim} dimensions; expected 1")
+    return array
+
+
+cdef bint is_int64_vector(const Py_buffer* view) noexcept nogil:
+    return (
+        view.ndim == 1 and view.itemsize == 8
+        and (view.format[0] == b"l" or view.format[0] == b"q") and view.format[1] == 0
+    )
 
 
 cdef class StreamIndex:
@@ -98,36 +124,54 @@ cdef class StreamIndex:
         return (self.total - length) // stride + 1 if length <= self.total else 0
 
     def plan(self, ids, length, itemsize, stride=1):
-        cdef const int64_t[::1] windows
-        cdef int64_t[:, ::1] rows
-        cdef int64_t needed, bad
-        cdef int64_t c_length, c_stride, c_itemsize, c_count
-        array = ids if type(ids) is np.ndarray else index_array("ids", ids)
-        if array.dtype != np.int64 or array.ndim != 1 or not array.flags.c_contiguous:
-            array = index_array("ids", array)
-            if array.ndim != 1:
-                raise ValueError(f"ids has {array.ndim} dimensions; expected 1")
-        count = self.count(length, stride)
-        c_length, c_stride, c_itemsize, c_count = length, stride, itemsize, count
-        if c_itemsize < 0 or max(self.total, array.size * length) * itemsize > MAX_ELEMENTS:
+        cdef Windows asked
+        cdef Py_buffer view
+        if type(ids) is not _ndarray or ids.dtype is not _int64 or not ids.flags.c_contiguous:
+            ids = id_array(ids)
+        asked.length, asked.itemsize, asked.stride = length, itemsize, stride
+        PyObject_GetBuffer(ids, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
+        try:
+            if not is_int64_vector(&view):
+                raise ValueError(f"ids has {view.ndim} dimensions; expected 1")
+            asked.ids = <const int64_t*>view.buf
+            asked.windows = view.shape[0]
+            self._check(&asked)
+            return self._rows(&asked)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int _check(self, Windows* asked) except -1:
+        """Set the number of windows there are, and refuse what is not one of them."""
+        cdef int64_t bad, most
+        if asked.length < 0 or asked.stride < 1:
+            self.count(asked.length, asked.stride)
+        most = LIMIT // asked.itemsize if asked.itemsize > 0 else -1
+        if self.total > most or (asked.windows and asked.length > most // asked.windows):
             raise ValueError(
-                f"{array.size} windows of {length} elements of {itemsize} bytes, from a stream of "
-                f"{self.total} elements: more than 2**62 bytes, or a negative size"
+                f"{asked.windows} windows of {asked.length} elements of {asked.itemsize} bytes, "
+                f"from a stream of {self.total} elements: more than 2**62 bytes, or a size below 1"
             )
-        windows = array
-        bad = first_outside(windows, c_count)
+        asked.count = 0
+        if asked.length <= self.total:
+            asked.count = (self.total - asked.length) // asked.stride + 1
+        bad = first_outside(asked)
         if bad >= 0:
             raise IndexError(
-                f"window {windows[bad]} at position {bad} is outside [0, {count}): the stream has "
-                f"{self.total} elements, a window {length}, with stride {stride}"
+                f"window {asked.ids[bad]} at position {bad} is outside [0, {asked.count}): the "
+                f"stream has {self.total} elements, a window {asked.length}, with stride "
+                f"{asked.stride}"
             )
-        plan = np.empty((array.size + (array.size >> 2) + 8, 4), dtype=np.int64)
-        rows = plan
-        with nogil:
-            needed = plan_windows(self._ends, windows, c_stride, c_length, c_itemsize, rows)
-        if needed > plan.shape[0]:
-            plan = np.empty((needed, 4), dtype=np.int64)
-            rows = plan
+        return 0
+
+    cdef object _rows(self, const Windows* asked):
+        """The rows; planned a second time if windows cross parts and need more than one each."""
+        cdef Py_buffer view
+        cdef int64_t capacity = -1, needed = asked.windows if asked.length else 0
+        while capacity != needed:
+            capacity = needed
+            rows = _empty((capacity, 4), _int64)
+            PyObject_GetBuffer(rows, &view, PyBUF_WRITABLE)
             with nogil:
-                plan_windows(self._ends, windows, c_stride, c_length, c_itemsize, rows)
-        return plan[:needed]
+                needed = plan_windows(self._ends, asked, <int64_t*>view.buf, capacity)
+            PyBuffer_Release(&view)
+        return rows

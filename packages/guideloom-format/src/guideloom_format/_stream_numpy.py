@@ -52,6 +52,10 @@ class StreamNumpyFormat:
         """What the header says of the format besides its name: nothing, the dtype is all."""
         return {}
 
+    def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """For each field the dtype of its values, and the field's own shape."""
+        return {name: _base(dtype) for name, dtype in self._fields.items()}
+
     def pack(self, data: Mapping[str, Any]) -> NDArray[Any]:
         """One record per position.
 
@@ -101,7 +105,7 @@ class StreamNumpyFormat:
 
 def _column(name: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """`value` with the base type of the field, checked."""
-    base, shape = dtype.subdtype if dtype.subdtype is not None else (dtype, ())
+    base, shape = _base(dtype)
     array = np.asarray(value)
     if array.ndim != 1 + len(shape) or array.shape[1:] != shape:
         raise DataError(
@@ -126,3 +130,7 @@ def _column(name: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
             f".astype({str(base)!r}) if no value is lost"
         )
     return array.astype(base)
+
+
+def _base(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    return dtype.subdtype if dtype.subdtype is not None else (dtype, ())

@@ -40,13 +40,14 @@ class StreamStorageFormat(Protocol):
 class IOFiles(Protocol):
     """A fixed list of files, as a backend reads them."""
 
-    def fill(self, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+    def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Read many byte ranges. May be called by several threads at once.
 
         Args:
             rows: shape (ranges, 4). The columns are the number of the file in the list, the byte
                 offset in it, the number of bytes, and the byte offset in `out`.
-            out: 1-d, writable.
+            out: the array to fill, writable and C-contiguous, of any dtype and shape;
+                ``out.reshape(-1).view(np.uint8)`` are its bytes.
 
         Raises:
             ReadError: a file could not be read; the message names it and the offset.

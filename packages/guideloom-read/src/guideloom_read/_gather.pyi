@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +21,7 @@ def fill_from_descriptors(
     sizes: NDArray[np.int64],
     rows: NDArray[np.int64],
     begin: int,
-    out: NDArray[np.uint8],
+    out: NDArray[Any],
 ) -> int:
     """Read byte ranges with `pread`, without the GIL, whole and in order.
 
@@ -28,7 +30,7 @@ def fill_from_descriptors(
         sizes: bytes per file.
         rows: shape (ranges, 4), C-contiguous: file, offset, bytes, offset in `out`.
         begin: the row to begin with.
-        out: writable and contiguous.
+        out: writable and C-contiguous, of any dtype: its bytes are filled.
 
     Returns:
         the number of rows filled, counted from row 0; less than ``len(rows)`` if the next row's
@@ -44,7 +46,7 @@ def fill_from_memory(
     sizes: NDArray[np.int64],
     rows: NDArray[np.int64],
     begin: int,
-    out: NDArray[np.uint8],
+    out: NDArray[Any],
 ) -> int:
     """Copy byte ranges of mapped files, without the GIL. Arguments and errors as above.
 
@@ -53,5 +55,5 @@ def fill_from_memory(
         sizes: bytes per map.
         rows: shape (ranges, 4), C-contiguous.
         begin: the row to begin with.
-        out: writable and contiguous.
+        out: writable and C-contiguous, of any dtype: its bytes are filled.
     """

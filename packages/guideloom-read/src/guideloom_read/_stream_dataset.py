@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from guideloom_format import StreamNumpyFormat, StreamStorage
 from guideloom_format._integers import as_index, index_array
@@ -67,16 +68,15 @@ class StreamDatasetReader(Sequence[Any]):
         self._length = dataset.sequence_length
         self._stride = dataset.stride
         self._unpack_batch = getattr(dataset.storage.storage_format, "unpack_batch", None)
-        dtype = dataset.storage.element_type
-        names = dtype.names or ()
+        self._fields: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        if isinstance(dataset.storage.storage_format, StreamNumpyFormat):
+            self._fields = dataset.storage.storage_format.fields()
         # One field that is the whole element: a batch is read straight into its array.
-        self._only = (
-            names[0]
-            if isinstance(dataset.storage.storage_format, StreamNumpyFormat)
-            and len(names) == 1
-            and dtype[names[0]].itemsize == dtype.itemsize
-            else None
-        )
+        self._only: str | None = None
+        if len(self._fields) == 1:
+            name, (base, shape) = next(iter(self._fields.items()))
+            if base.itemsize * math.prod(shape) == dataset.storage.element_type.itemsize:
+                self._only = name
 
     def open(self) -> Self:
         """Open the stream; see `StreamReader.open`."""
@@ -144,7 +144,9 @@ class StreamDatasetReader(Sequence[Any]):
             )
         return self.stream.samples(np.where(ids < 0, ids + count, ids), self._length, self._stride)
 
-    def gather(self, ids: ArrayLike, out: Mapping[str, NDArray[Any]] | None = None) -> Any:
+    def gather(
+        self, ids: NDArray[np.int64] | Sequence[int], out: Mapping[str, NDArray[Any]] | None = None
+    ) -> Any:
         """A batch: the samples with these ids, stacked, without Python code per sample.
 
         Args:
@@ -161,52 +163,45 @@ class StreamDatasetReader(Sequence[Any]):
             IndexError: an id outside its interval.
             TypeError: the storage format has no `unpack_batch`, or `out` does not fit.
         """
-        array = ids if type(ids) is np.ndarray else index_array("ids", ids)
-        if self._only is not None:
-            name = self._only
-            if out is None:
-                elements = self.stream.elements(array, self._length, self._stride)
-                return {name: elements[name]}
-            self._check_out(out, len(array))
-            self.stream.elements(array, self._length, self._stride, out[name])
+        if out is not None:
+            self._check_out(out, len(ids))
+        if self._only is not None and out is not None:
+            self.stream.elements(ids, self._length, self._stride, out[self._only])
             return out
+        elements = self.stream.elements(ids, self._length, self._stride)
+        if self._only is not None:
+            return {self._only: elements[self._only]}
         if self._unpack_batch is None:
             raise TypeError(
                 f"{type(self.dataset.storage.storage_format).__name__} has no unpack_batch, which "
                 "gather needs; define it, or read samples with reader[ids]"
             )
-        batch = self._unpack_batch(self.stream.elements(array, self._length, self._stride))
+        batch = self._unpack_batch(elements)
         if out is None:
             return batch
-        self._check_out(out, len(array))
         for name, values in batch.items():
             np.copyto(out[name], values)
         return out
 
     def _check_out(self, out: Mapping[str, NDArray[Any]], count: int) -> None:
-        if not isinstance(self.dataset.storage.storage_format, StreamNumpyFormat):
+        if not self._fields:
             raise TypeError("gather takes `out` with StreamNumpyFormat only")
-        dtype = self.dataset.storage.element_type
-        names = dtype.names or ()
-        if len(out) != len(names):
-            raise TypeError(f"out has the fields {sorted(out)}; expected {sorted(names)}")
-        for name in names:
-            field = dtype[name]
+        if len(out) != len(self._fields):
+            raise TypeError(f"out has the fields {sorted(out)}; expected {sorted(self._fields)}")
+        for name, (base, shape) in self._fields.items():
             array = out.get(name)
-            shape = (count, self._length, *field.shape)
             if (
                 not isinstance(array, np.ndarray)
-                or array.dtype != field.base
-                or array.shape != shape
-                or not array.flags.c_contiguous
-                or not array.flags.writeable
+                or array.shape != (count, self._length, *shape)
+                or array.dtype != base
+                or not array.flags.carray
             ):
                 found = (
-                    f"shape {array.shape}, dtype {array.dtype}"
+                    f"an array of shape {array.shape} and dtype {array.dtype}"
                     if isinstance(array, np.ndarray)
                     else type(array).__name__
                 )
                 raise TypeError(
                     f"out[{name!r}] is {found}; expected a writable C-contiguous array of shape "
-                    f"{shape} and dtype {field.base}"
+                    f"{(count, self._length, *shape)} and dtype {base}"
                 )

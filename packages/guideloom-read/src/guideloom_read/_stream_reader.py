@@ -7,7 +7,7 @@ of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from guideloom_format import (
     StreamIndex,
     StreamStorage,
 )
+from guideloom_format._index import MAX_ELEMENTS
 from guideloom_format._integers import as_index, index_array
 from guideloom_format._parts import ELEMENTS
 from guideloom_read._contents import read_contents, read_header
@@ -127,6 +128,7 @@ class StreamReader:
         Raises:
             IndexError: one of them does not lie within the stream.
         """
+        length = as_index("length", length, 0, MAX_ELEMENTS)
         return self.samples(index_array("starts", starts), length, stride=1)
 
     def windows(self, length: int, stride: int) -> int:
@@ -139,7 +141,7 @@ class StreamReader:
         files = self._opened()
         plan = self._index.plan(ids, length, self._dtype.itemsize, stride)
         elements = np.empty((ids.size, length), dtype=self._dtype)
-        files.fill(plan, elements.reshape(-1).view(np.uint8))
+        files.fill(plan, elements)
         unpack = self._storage.storage_format.unpack
         origins = self._origins(plan, ids.size, length)
         return [
@@ -148,7 +150,11 @@ class StreamReader:
         ]
 
     def elements(
-        self, ids: NDArray[np.int64], length: int, stride: int, out: NDArray[Any] | None = None
+        self,
+        ids: NDArray[np.int64] | Sequence[int],
+        length: int,
+        stride: int,
+        out: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
         """The stored elements of many windows: (windows, length), of the storage's element type.
 
@@ -164,7 +170,7 @@ class StreamReader:
         plan = self._index.plan(ids, length, self._dtype.itemsize, stride)
         if out is None:
             out = np.empty((len(ids), length), dtype=self._dtype)
-        files.fill(plan, out.reshape(-1).view(np.uint8))
+        files.fill(plan, out)
         return out
 
     def _opened(self) -> IOFiles:

@@ -22,7 +22,7 @@ from guideloom_read._gather import RangeReadError
 
 MOST_OPEN_FILES = 1024
 
-Fill = Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], int, NDArray[np.uint8]], int]
+Fill = Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], int, NDArray[Any]], int]
 
 
 class Handle(Protocol):
@@ -84,7 +84,7 @@ class OpenFiles:
         self._lock = threading.Lock()
         self._table = _Table({}, np.full(len(self._sizes), closed, dtype=dtype))
 
-    def fill(self, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+    def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """See `guideloom.types.IOFiles.fill`."""
         table = self._table
         done = 0

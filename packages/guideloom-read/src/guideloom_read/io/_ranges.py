@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,9 @@ class RangeFiles:
         self._names = names
         self._sizes = sizes
 
-    def fill(self, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+    def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """See `guideloom.types.IOFiles.fill`."""
+        target = out.reshape(-1).view(np.uint8)
         for file, offset, nbytes, at in rows.tolist():
             name = self._names[file]
             data = self._read_range(name, offset, nbytes)
@@ -41,7 +43,7 @@ class RangeFiles:
                     f"{int(self._sizes[file])} bytes were committed. The file is truncated or "
                     "damaged: restore it from a copy"
                 )
-            out[at : at + nbytes] = np.frombuffer(data, dtype=np.uint8)
+            target[at : at + nbytes] = np.frombuffer(data, dtype=np.uint8)
 
     def close(self) -> None:
         """Nothing is held."""
