@@ -1,0 +1,7 @@
+"""x."""
+
+import torch
+
+
+def f() -> torch.Tensor:
+    return torch.zeros(2)
