@@ -56,6 +56,11 @@ class Header:
         Raises:
             DataError: `user` is not JSON, or the file would exceed 1 MiB.
         """
+        if not isinstance(self.user, Mapping):
+            raise DataError(
+                f"the header's user object is a {type(self.user).__name__}; expected a mapping "
+                "with string keys, which becomes a JSON object"
+            )
         members = {
             "format": FORMAT,
             "type": "header",

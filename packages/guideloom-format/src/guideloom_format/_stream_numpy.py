@@ -69,7 +69,7 @@ class StreamNumpyFormat:
         Raises:
             DataError: fields missing or unknown, unequal lengths, values that do not fit.
         """
-        if self._only is not None and len(data) == 1:
+        if self._only is not None and type(data) is dict and len(data) == 1:
             value = data.get(self._only)
             if type(value) is np.ndarray and value.dtype == self._only_dtype and value.ndim == 1:
                 return np.ascontiguousarray(value).view(self.stream_dtype)

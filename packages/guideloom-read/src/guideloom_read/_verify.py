@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from guideloom_format import (
     BLOCK_BYTES,
+    DamagedFileError,
     DatasetError,
     DatasetNotFoundError,
     Header,
     IOFiles,
     IOReader,
     IOSession,
+    MissingFileError,
     PartTable,
     block_checksums,
     crc32c,
@@ -117,12 +119,30 @@ def _verify_role(
     try:
         for k in range(len(table)):
             try:
+                _check_sizes(session, table, k, (role, crc_role))
                 report.faults.extend(_part_faults(header, table, k, role, data, checksums, report))
             except DatasetError as error:
                 report.faults.append(Fault(table.file_name(k, role), 0, 0, str(error)))
     finally:
         data.close()
         checksums.close()
+
+
+def _check_sizes(session: IOSession, table: PartTable, k: int, roles: tuple[str, ...]) -> None:
+    """Whether the files of a part are there with their sizes; backends look when they read."""
+    for role in roles:
+        name, stated = table.file_name(k, role), int(table.nbytes[role][k])
+        try:
+            found = session.file_size(name)
+        except FileNotFoundError as error:
+            raise MissingFileError(
+                f"the file was committed with {stated} bytes and is not there: {name}. "
+                "Restore it from a copy"
+            ) from error
+        if found != stated:
+            raise DamagedFileError(
+                f"{name} has {found} bytes; {stated} were committed. Restore it from a copy"
+            )
 
 
 def _part_faults(

@@ -6,7 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -19,6 +19,19 @@ from guideloom_read import StreamDataset, StreamDatasetReader
 from guideloom_torch._collate import to_tensors
 from guideloom_torch._pipeline import Loaded, batches
 from guideloom_torch._state import ALGORITHM, make_state, read_state
+
+
+class LoaderOptions(TypedDict, total=False):
+    """The keyword arguments of `StatefulDataLoader`, described there."""
+
+    local_batch_size: int
+    rank: int | None
+    world_size: int | None
+    num_workers: int
+    shuffle: bool
+    shuffle_seed: int | None
+    drop_last: bool
+    prefetch: int
 
 
 class StatefulDataLoader:
@@ -103,7 +116,7 @@ class StatefulDataLoader:
         *,
         sequence_length: int | None = None,
         stride: int | None = None,
-        **options: Any,
+        **options: Unpack[LoaderOptions],
     ) -> Self:
         """A loader over a storage.
 

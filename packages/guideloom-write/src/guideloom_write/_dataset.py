@@ -35,7 +35,7 @@ def open_or_create(
             kind=storage.kind,
             element_type=storage.element_type,
             storage_format=describe(storage.storage_format),
-            user=user or {},
+            user={} if user is None else user,
             written_by=f"guideloom-write {VERSION}",
         ).encode()
         _make_folders(files, directory)

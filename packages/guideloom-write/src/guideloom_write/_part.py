@@ -48,6 +48,7 @@ class StreamPart:
         self.part = part
         self._token = token
         self.length = 0
+        self._perhaps_committed = False
         self._stem = _names.part_stem(shard, part, token)
         self._folder = os.path.join(directory, _names.DATA, _names.part_folder(shard))
         self._make_folder()
@@ -67,7 +68,12 @@ class StreamPart:
         self._elements.release()
 
     def abandon(self) -> None:
-        """Remove the files; what cannot be removed stays as garbage that no record names."""
+        """Remove the files, unless a record may name them.
+
+        What cannot be removed stays as garbage that no record names.
+        """
+        if self._perhaps_committed:
+            return
         with contextlib.suppress(OSError):
             self._elements.abandon()
 
@@ -89,9 +95,11 @@ class StreamPart:
         commits = os.path.join(self._directory, _names.COMMITS)
         target = os.path.join(commits, _names.commit_name(self.shard, self.part))
         temporary = f"{target}.{self._token}.tmp"
+        self._perhaps_committed = True
         publish_exclusively(self._files, temporary, target, record)
         winner = self._winner(target, record)
         if winner is not None:
+            self._perhaps_committed = False
             raise ShardConflictError(
                 f"shard {self.shard}, part {self.part} was committed by another writer: {winner}. "
                 f"{self.length} elements of this writer were not committed. Give each shard to one "
