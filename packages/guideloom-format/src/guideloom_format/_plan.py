@@ -144,13 +144,13 @@ class EpochPlan:
             IndexError: an id outside [0, length).
             TypeError: not integers.
         """
-        if isinstance(sample_ids, int):
-            row = self.delivery(np.array([sample_ids], dtype=object).astype(np.int64))[0]
+        if isinstance(sample_ids, int | np.integer):
+            self._check_ids(int(sample_ids), int(sample_ids))
+            row = self.delivery(np.array([sample_ids], dtype=np.int64))[0]
             return Delivery(*row.tolist()) if row[1] >= 0 else None
         ids = index_array("sample_ids", sample_ids)
-        if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < self.length):
-            bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-            raise IndexError(f"sample id {bad} is outside [0, {self.length})")
+        if ids.size:
+            self._check_ids(int(ids.min()), int(ids.max()))
         places = ids if self._shuffler is None else self._shuffler.unshuffle(ids)
         step, within = np.divmod(places - self.start, self.global_batch_size)
         out = np.stack(
@@ -164,3 +164,8 @@ class EpochPlan:
         )
         out[(places < self.start) | (places >= self.stop), 1:] = -1
         return out
+
+    def _check_ids(self, smallest: int, largest: int) -> None:
+        if smallest < 0 or largest >= self.length:
+            bad = smallest if smallest < 0 else largest
+            raise IndexError(f"sample id {bad} is outside [0, {self.length})")
