@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,14 @@ class CLoops:
 
     def copies(
         self,
-        addresses: NDArray[np.int64],
+        maps: Sequence[NDArray[Any]],
         windows: NDArray[np.int64],
         nbytes: int,
         out: NDArray[np.uint8],
     ) -> Call:
-        """Copy windows of mapped files, given by their addresses, into `out`."""
-        return self._windows("copy_windows", addresses, windows, nbytes, out)
+        """Copy windows of mapped files into `out`."""
+        addresses = np.array([mapped.ctypes.data for mapped in maps], dtype=np.int64)
+        return self._windows("copy_windows", addresses, windows, nbytes, out, maps)
 
     def feistel(
         self,
@@ -64,7 +65,7 @@ class CLoops:
         count: int,
         out: NDArray[np.int64],
     ) -> Call:
-        """Permute begin, begin + 1 …; into `out`, which holds a chunk and is filled again and again.
+        """Permute begin, begin + 1 … into `out`, which is filled anew for every chunk.
 
         Args:
             keys: ten.
@@ -100,25 +101,36 @@ class CLoops:
         windows: NDArray[np.int64],
         nbytes: int,
         out: NDArray[np.uint8],
+        maps: Sequence[NDArray[Any]] = (),
     ) -> Call:
         count = len(windows)
         numbers = [ctypes.c_int64(value) for value in (count, nbytes, out.size // nbytes)]
-        return self._call(name, count, handles, windows, *numbers, out)
+        return self._call(name, count, handles, windows, *numbers, out, kept=maps)
 
-    def _call(self, name: str, expected: int, *arguments: Any) -> Call:
+    def _call(self, name: str, expected: int, *arguments: Any, kept: object = None) -> Call:
         function = self._library[name]
         function.restype = ctypes.c_int64
-        arrays = [value for value in arguments if isinstance(value, np.ndarray)]
-        if not all(array.flags.c_contiguous for array in arrays):
-            raise ValueError("the C loops need contiguous arrays")
-        values = [
+        return _PreparedCall(function, expected, arguments, kept)
+
+
+class _PreparedCall:
+    """A call with all arguments built; it keeps alive what they point to."""
+
+    def __init__(
+        self, function: Any, expected: int, arguments: tuple[Any, ...], kept: object
+    ) -> None:
+        self._function = function
+        self._expected = expected
+        self._kept = (arguments, kept)
+        self._arguments = [
             ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else value
             for value in arguments
         ]
+        for value in arguments:
+            if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+                raise ValueError("the C loops need contiguous arrays")
 
-        def call(kept: object = arrays) -> None:
-            done = function(*values)
-            if done != expected:
-                raise RuntimeError(f"{name} stopped after {done} of {expected}")
-
-        return call
+    def __call__(self) -> None:
+        done = self._function(*self._arguments)
+        if done != self._expected:
+            raise RuntimeError(f"a C loop stopped after {done} of {self._expected}")

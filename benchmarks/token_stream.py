@@ -12,7 +12,7 @@ import numpy as np
 
 from guideloom import StreamDataset, StreamNumpyFormat, StreamStorage
 from guideloom.types import IOReader
-from side_by_side import kibibytes
+from machine import kibibytes
 
 WINDOW = 2048
 BATCH = 32

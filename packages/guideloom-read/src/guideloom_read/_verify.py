@@ -163,10 +163,9 @@ def _part_faults(
         start = first * BLOCK_BYTES
         chunk = _read(data, k, start, min(size - start, _STEP_BLOCKS * BLOCK_BYTES))
         stored = _read(checksums, k, 4 * first, 4 * block_count(chunk.size))
-        whole = crc32c(chunk, whole)
         whole_checksums = crc32c(stored, whole_checksums)
         report.nbytes += chunk.size
-        found = block_checksums(seed, first, chunk)
+        found, whole = block_checksums(seed, first, chunk, whole)
         for bad in np.flatnonzero(found != stored.view("<u4")).tolist():
             at = start + bad * BLOCK_BYTES
             yield Fault(

@@ -40,13 +40,13 @@ class PlainFile:
         self.nbytes = 0
         self.crc = 0
 
-    def write(self, data: NDArray[np.uint8]) -> None:
-        """Write at the end of the file."""
+    def write(self, data: NDArray[np.uint8], crc: int | None = None) -> None:
+        """Write at the end of the file; `crc` is the checksum of all of it then, if known."""
         if self._descriptor < 0:
             self._descriptor = self._files.reopen(self.path)
         self._files.write(self._descriptor, data)
         self.nbytes += data.size
-        self.crc = crc32c(data, self.crc)
+        self.crc = crc32c(data, self.crc) if crc is None else crc
 
     def finish(self) -> FileFacts:
         """Check the size, make the data durable, close.
@@ -142,7 +142,7 @@ class CheckedFile:
             self._checksums.abandon()
 
     def _write_blocks(self, data: NDArray[np.uint8]) -> None:
-        checksums = block_checksums(self._seed, self._blocks, data)
-        self._data.write(data)
+        checksums, crc = block_checksums(self._seed, self._blocks, data, self._data.crc)
+        self._data.write(data, crc)
         self._checksums.write(checksums.view(np.uint8))
         self._blocks += checksums.size
