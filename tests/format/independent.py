@@ -9,7 +9,7 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -145,11 +145,19 @@ def read_manifest(path: Path, header: Header) -> list[Part]:
         }
         part = Part(shards[row], numbers[row], tokens[row], lengths[row], stems[row], files)
         parts.append(_checked(part, header, members.place))
-    places = [(part.shard, part.number) for part in parts]
-    if any(left >= right for left, right in pairwise(places)):
-        raise RefusedError(f"{columns.place}: not in order of (shard, part)")
+    _check_numbers(parts, columns.place)
     members.constant("fingerprint", fingerprint(header.dataset_id, parts))
     return parts
+
+
+def _check_numbers(parts: list[Part], place: str) -> None:
+    """The shards rise, and the parts of each are 0, 1, 2 …"""
+    shard, number = -1, -1
+    for part in parts:
+        same = part.shard == shard
+        if part.shard < shard or part.number != (number + 1 if same else 0):
+            raise RefusedError(f"{place}: shard {part.shard}, part {part.number} is out of order")
+        shard, number = part.shard, part.number
 
 
 def fingerprint(dataset_id: str, parts: list[Part]) -> str:
@@ -194,17 +202,14 @@ class IndependentDataset:
         self.path = path
         self.header = read_header(path)
         listed = set(listed_records(path))
-        manifest = path / "manifest.json"
-        parts = read_manifest(manifest, self.header) if manifest.exists() else []
+        try:
+            parts = read_manifest(path / "manifest.json", self.header)
+        except FileNotFoundError:
+            parts = []
         listed -= {(part.shard, part.number) for part in parts}
         parts += [read_record(path, self.header, shard, number) for shard, number in listed]
         self.parts = sorted(parts, key=lambda part: (part.shard, part.number))
-        previous = (-1, -1)
-        for part in self.parts:
-            wanted = previous[1] + 1 if part.shard == previous[0] else 0
-            if part.number != wanted:
-                raise RefusedError(f"shard {part.shard} has no part {wanted}")
-            previous = part.shard, part.number
+        _check_numbers(self.parts, str(path))
         self.starts = [0, *accumulate(part.length for part in self.parts)]
 
     def __len__(self) -> int:

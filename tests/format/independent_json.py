@@ -106,7 +106,7 @@ def read_sealed(path: Path, limit: int) -> "Members":
             object_pairs_hook=_strict_object,
             parse_constant=_no_constant,
         )
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RefusedError(f"{path}: {error}") from error
     return Members(str(path), value)
 

@@ -141,9 +141,23 @@ def order(size: int, seed: int, epoch: int) -> IndependentOrder:
     return IndependentOrder(size, feistel_keys(seed, epoch))
 
 
-def step_positions(
-    start: int, step: int, *, world_size: int, local_batch_size: int, rank: int
-) -> list[int]:
-    """The positions that `rank` gets in `step` of a run that began or resumed at `start`."""
-    first = start + step * world_size * local_batch_size
-    return [first + rank + i * world_size for i in range(local_batch_size)]
+@dataclass(frozen=True)
+class IndependentDelivery:
+    """Which positions a rank gets, step by step, in a run that began or resumed at `start`."""
+
+    length: int
+    world_size: int
+    local_batch_size: int
+    drop_last: bool
+    start: int = 0
+
+    @property
+    def steps(self) -> int:
+        left = self.length - self.start
+        whole, rest = divmod(left, self.world_size * self.local_batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def positions(self, step: int, rank: int) -> list[int]:
+        first = self.start + step * self.world_size * self.local_batch_size
+        positions = [first + rank + i * self.world_size for i in range(self.local_batch_size)]
+        return [position for position in positions if position < self.length]

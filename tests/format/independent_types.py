@@ -7,7 +7,7 @@ import numpy as np
 
 from format.independent_json import RefusedError
 
-_PLAIN = re.compile(r"([<|])([biufcSUV])(0|[1-9][0-9]*)")
+_PLAIN = re.compile(r"([<|])([biufcSUV])([1-9][0-9]*)")
 _SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
 
 
@@ -33,6 +33,8 @@ def _plain(text: str) -> np.dtype[np.void]:
 
 
 def _structured(fields: list[object]) -> np.dtype[np.void]:
+    if not fields:
+        raise RefusedError("an element type without fields")
     names: list[str] = []
     formats: list[tuple[np.dtype[np.void], tuple[int, ...]]] = []
     offsets: list[int] = []
@@ -55,6 +57,6 @@ def _structured(fields: list[object]) -> np.dtype[np.void]:
 
 
 def _shape(shape: object) -> tuple[int, ...]:
-    if not isinstance(shape, list) or not all(type(n) is int and n > 0 for n in shape):
+    if not isinstance(shape, list) or not all(type(n) is int and n > 0 for n in shape or [0]):
         raise RefusedError(f"shape {shape!r} is not an array of positive integers")
     return tuple(shape)

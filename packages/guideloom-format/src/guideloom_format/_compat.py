@@ -17,7 +17,7 @@ MINOR = 0
 VERSION = f"{MAJOR}.{MINOR}"
 KNOWN_FEATURES: frozenset[str] = frozenset()
 
-_VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})", re.ASCII)
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})", re.ASCII)
 
 
 def check_version(members: Members) -> str:

@@ -126,8 +126,15 @@ cdef class StreamIndex:
     def plan(self, ids, length, itemsize, stride=1):
         cdef Windows asked
         cdef Py_buffer view
-        if type(ids) is not _ndarray or ids.dtype is not _int64 or not ids.flags.c_contiguous:
+        if type(ids) is not _ndarray or ids.dtype is not _int64:
             ids = id_array(ids)
+        flags = ids.flags
+        if not flags.c_contiguous or not flags.aligned:
+            ids = id_array(ids)
+        if type(length) is not int or type(itemsize) is not int or type(stride) is not int:
+            length = as_index("length", length, 0, MAX_ELEMENTS)
+            itemsize = as_index("itemsize", itemsize, 1, MAX_ELEMENTS)
+            stride = as_index("stride", stride, 1, MAX_ELEMENTS)
         asked.length, asked.itemsize, asked.stride = length, itemsize, stride
         PyObject_GetBuffer(ids, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
         try:

@@ -9,21 +9,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def as_integer(name: str, value: Any) -> int:
+    """`value` as a Python int; NumPy integers are welcome, bools are not.
+
+    Raises:
+        TypeError: not an integer.
+    """
+    if isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} is {value!r}; expected an integer")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} is {value!r} ({type(value).__name__}); expected an integer"
+        ) from None
+
+
 def as_index(name: str, value: Any, low: int, high: int | None) -> int:
-    """`value` as a Python int within [low, high]; NumPy integers are welcome, bools are not.
+    """`value` as a Python int within [low, high].
 
     Raises:
         TypeError: not an integer.
         ValueError: outside the interval.
     """
-    if isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} is {value!r}; expected an integer")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"{name} is {value!r} ({type(value).__name__}); expected an integer"
-        ) from None
+    number = as_integer(name, value)
     if number < low or (high is not None and number > high):
         interval = f"at least {low}" if high is None else f"between {low} and {high}"
         raise ValueError(f"{name} is {number}; expected {interval}")
@@ -31,15 +40,15 @@ def as_index(name: str, value: Any, low: int, high: int | None) -> int:
 
 
 def index_array(name: str, values: Any) -> NDArray[np.int64]:
-    """`values` as a C-contiguous int64 array; without a copy when it is one already.
+    """`values` as a C-contiguous, aligned int64 array; without a copy when it is one already.
 
     Raises:
         TypeError: the array does not hold integers.
         ValueError: an unsigned value does not fit in int64.
     """
     array = np.asarray(values)
-    if array.dtype == np.int64 and array.flags.c_contiguous:
-        return array
+    if array.dtype == np.int64 and array.flags.c_contiguous and array.flags.aligned:
+        return array.view(np.int64)  # the very dtype, where there are several that are equal
     if array.size == 0 and not isinstance(values, np.ndarray):
         return np.zeros(array.shape, dtype=np.int64)  # [] arrives as float64
     if array.dtype.kind not in "iu":
@@ -48,4 +57,4 @@ def index_array(name: str, values: Any) -> NDArray[np.int64]:
         largest = int(array.max())
         if largest > np.iinfo(np.int64).max:
             raise ValueError(f"{name} holds {largest}; the largest value allowed is 2**63 - 1")
-    return np.ascontiguousarray(array, dtype=np.int64)
+    return np.array(array, dtype=np.int64, order="C")

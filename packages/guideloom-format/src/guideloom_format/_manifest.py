@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from guideloom_format import _names
 from guideloom_format._members import Members
-from guideloom_format._parts import MAX_FILE_BYTES, ROLES_OF_KIND, PartTable
+from guideloom_format._parts import MAX_FILE_BYTES, PartTable, roles_of_kind
 from guideloom_format._record import MAX_CRC
 from guideloom_format._sealed import FORMAT, seal, unseal
 
@@ -79,13 +79,13 @@ class Manifest:
 def _table(columns: Members, kind: str) -> PartTable:
     count = len(columns.items("shard"))
     files = columns.nested("files")
-    roles = ROLES_OF_KIND[kind]
+    roles = roles_of_kind(kind, columns.where)
     return PartTable(
         shard=_integers(columns, "shard", count, _names.MAX_SHARD),
         part=_integers(columns, "part", count, _names.MAX_PART),
         token=_tokens(columns, count),
         length=_integers(columns, "length", count, MAX_FILE_BYTES),
-        stem=_stems(columns, count),
+        stem=_stems(columns, count, roles),
         nbytes={
             role: _integers(files.nested(role), "bytes", count, MAX_FILE_BYTES) for role in roles
         },
@@ -119,10 +119,10 @@ def _tokens(members: Members, count: int) -> NDArray[np.uint64]:
     return np.array([int(value, 16) for value in values], dtype=np.uint64)
 
 
-def _stems(members: Members, count: int) -> NDArray[np.bytes_]:
+def _stems(members: Members, count: int, roles: tuple[str, ...]) -> NDArray[np.bytes_]:
     values = _column(members, "stem", count)
     for value in values:
         if not isinstance(value, str):
             raise members.wrong("stem", value, "strings")
-        _names.check_relative(value, members.where)
+        _names.check_stem(value, roles, members.where)
     return np.array(values, dtype=np.bytes_)

@@ -21,6 +21,9 @@ class Members:
         self.values = values
         self.where = where
 
+    def anything(self, name: str) -> Any:
+        return self._get(name)
+
     def text(self, name: str, *, limit: int = 1024) -> str:
         value = self._get(name)
         if not isinstance(value, str) or len(value) > limit:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from guideloom_format._errors import DamagedFileError
 
@@ -24,6 +25,7 @@ MAX_SHARD = 10**9
 MAX_PART = 10**6
 SHARDS_PER_FOLDER = 1000
 MAX_NAME = 255
+MAX_COMPONENTS = 4
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 _COMMIT = re.compile(r"([0-9]{7,10})-([0-9]{4,7})\.json", re.ASCII)
@@ -41,7 +43,8 @@ def parse_commit_name(name: str) -> tuple[int, int] | None:
     if match is None:
         return None
     shard, part = int(match[1]), int(match[2])
-    return (shard, part) if commit_name(shard, part) == name else None
+    known = shard <= MAX_SHARD and part <= MAX_PART and commit_name(shard, part) == name
+    return (shard, part) if known else None
 
 
 def part_folder(shard: int) -> str:
@@ -82,7 +85,7 @@ def check_relative(name: str, where: str) -> str:
     parts = name.split("/")
     if (
         len(name) > MAX_NAME
-        or len(parts) > 4
+        or len(parts) > MAX_COMPONENTS
         or not all(_COMPONENT.fullmatch(part) for part in parts)
     ):
         raise DamagedFileError(
@@ -91,3 +94,14 @@ def check_relative(name: str, where: str) -> str:
             "damaged or hostile: do not use it"
         )
     return name
+
+
+def check_stem(stem: str, roles: Iterable[str], where: str) -> str:
+    """`stem` if the names of all files that it stands for are safe.
+
+    Raises:
+        DamagedFileError: one of them is not.
+    """
+    for role in roles:
+        check_relative(data_name(stem, role), where)
+    return stem

@@ -17,12 +17,26 @@ from numpy.typing import NDArray
 
 from guideloom_format import _names
 from guideloom_format._checksum import BLOCK_BYTES, CRC_SUFFIX, FileIdentity
-from guideloom_format._errors import DamagedFileError
+from guideloom_format._errors import DamagedFileError, UnsupportedFormatError
 
 ELEMENTS = "elements"
 STREAM_ROLES = (ELEMENTS, ELEMENTS + CRC_SUFFIX)
 ROLES_OF_KIND: Mapping[str, tuple[str, ...]] = {"stream": STREAM_ROLES}
 MAX_FILE_BYTES = 1 << 62
+
+
+def roles_of_kind(kind: str, where: str) -> tuple[str, ...]:
+    """The roles of the files that each part of such a dataset has.
+
+    Raises:
+        UnsupportedFormatError: a kind that this release does not read.
+    """
+    if kind not in ROLES_OF_KIND:
+        raise UnsupportedFormatError(
+            f"{where}: the dataset is of kind {kind!r}; this release of guideloom-format reads "
+            f"{', '.join(sorted(ROLES_OF_KIND))}. Install a newer one"
+        )
+    return ROLES_OF_KIND[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +141,7 @@ class PartTable:
         """
         self._check_order(where)
         total = 0
-        for role in ROLES_OF_KIND[kind]:
+        for role in roles_of_kind(kind, where):
             total += int(self.nbytes[role].sum(dtype=np.float64))
         if total > MAX_FILE_BYTES:
             raise DamagedFileError(f"{where}: the parts state about {total} bytes together")
@@ -140,7 +154,7 @@ class PartTable:
                 "size of the elements",
                 lambda k: f"{int(self.length[k])} elements of {itemsize} bytes",
             )
-        for role in ROLES_OF_KIND[kind]:
+        for role in roles_of_kind(kind, where):
             if not role.endswith(CRC_SUFFIX):
                 blocks = -(-self.nbytes[role] // BLOCK_BYTES)
                 self._refuse(

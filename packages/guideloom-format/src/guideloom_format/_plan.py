@@ -20,7 +20,7 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from guideloom_format._integers import as_index, index_array
+from guideloom_format._integers import as_index, as_integer, index_array
 from guideloom_format._shuffle import MAX_LENGTH, FeistelShuffler
 
 
@@ -109,7 +109,9 @@ class EpochPlan:
 
         Raises:
             IndexError: no such step.
+            TypeError: step is not an integer.
         """
+        step = as_integer("step", step)
         if not 0 <= step < len(self):
             raise IndexError(f"step {step} is outside [0, {len(self)}), the steps of this epoch")
         begin = self.start + step * self.global_batch_size
@@ -121,6 +123,7 @@ class EpochPlan:
 
         Raises:
             IndexError: no such step.
+            TypeError: step is not an integer.
         """
         positions = self.positions(step)
         return positions if self._shuffler is None else self._shuffler.shuffle(positions)
@@ -144,7 +147,7 @@ class EpochPlan:
             IndexError: an id outside [0, length).
             TypeError: not integers.
         """
-        if isinstance(sample_ids, int | np.integer):
+        if isinstance(sample_ids, int | np.integer) and not isinstance(sample_ids, bool):
             self._check_ids(int(sample_ids), int(sample_ids))
             row = self.delivery(np.array([sample_ids], dtype=np.int64))[0]
             return Delivery(*row.tolist()) if row[1] >= 0 else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from guideloom_format import _names
 from guideloom_format._members import Members
-from guideloom_format._parts import MAX_FILE_BYTES, ROLES_OF_KIND, FileFacts, Part
+from guideloom_format._parts import MAX_FILE_BYTES, FileFacts, Part, roles_of_kind
 from guideloom_format._sealed import FORMAT, seal, unseal
 
 MAX_RECORD_BYTES = 1 << 16
@@ -73,9 +73,10 @@ class CommitRecord:
         token = members.text("token")
         if not _names.is_token(token):
             raise members.wrong("token", token, "16 lower-case hexadecimal digits")
-        stem = _names.check_relative(members.text("stem"), where)
+        roles = roles_of_kind(kind, where)
+        stem = _names.check_stem(members.text("stem"), roles, where)
         files = members.nested("files")
-        facts = {role: _facts(files.nested(role)) for role in ROLES_OF_KIND[kind]}
+        facts = {role: _facts(files.nested(role)) for role in roles}
         owner = members.nested("owner")
         return cls(
             dataset_id=dataset_id,

@@ -62,6 +62,8 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     members = _strict_json(body + b"}", where)
     if not isinstance(members, dict):
         raise DamagedFileError(f"{where} holds a JSON {type(members).__name__}; expected an object")
+    if "crc32c" in members:
+        raise DamagedFileError(f"{where} has a member 'crc32c' besides its seal")
     return members
 
 
@@ -72,9 +74,11 @@ def _strict_json(data: bytes, where: str) -> Any:
     def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
         if len(members) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"the member {twice[:80]!r} stands twice")
+            seen: set[str] = set()
+            for name, _ in pairs:
+                if name in seen:
+                    raise ValueError(f"the member {name[:80]!r} stands twice")
+                seen.add(name)
         return members
 
     try:

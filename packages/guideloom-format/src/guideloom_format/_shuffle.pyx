@@ -156,8 +156,8 @@ cdef class FeistelShuffler:
         cdef const int64_t[::1] values
         cdef int64_t[::1] results
         cdef int64_t bad
-        if isinstance(given, int):
-            if given < 0 or given >= self._net.length:
+        if isinstance(given, int) and not isinstance(given, bool):
+            if not 0 <= given < len(self):
                 raise self._outside(name, given, "")
             return permute(&self._net, <uint64_t>given, backward)
         array = index_array(name, given)

@@ -36,17 +36,18 @@ class StreamNumpyFormat:
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.stream_dtype = storable_dtype(dtype)
-        if self.stream_dtype.names is None or self.stream_dtype.fields is None:
+        if not self.stream_dtype.names or self.stream_dtype.fields is None:
             raise TypeError(
                 f"StreamNumpyFormat got the dtype {self.stream_dtype}; expected named fields, for "
                 f'example np.dtype([("tokens", "{self.stream_dtype.str}")])'
             )
         self._fields = {name: self.stream_dtype.fields[name][0] for name in self.stream_dtype.names}
         names = self.stream_dtype.names
-        whole = self._fields[names[0]].itemsize == self.stream_dtype.itemsize
-        # A record that is one plain value: packing is a change of view.
-        self._only = names[0] if whole and self._fields[names[0]].subdtype is None else None
         self._only_dtype = self._fields[names[0]]
+        # A record that is one plain value: packing is a change of view.
+        plain = self._only_dtype.names is None and self._only_dtype.subdtype is None
+        whole = self._only_dtype.itemsize == self.stream_dtype.itemsize
+        self._only = names[0] if plain and whole else None
 
     def parameters(self) -> dict[str, Any]:
         """What the header says of the format besides its name: nothing, the dtype is all."""
@@ -74,7 +75,7 @@ class StreamNumpyFormat:
             if type(value) is np.ndarray and value.dtype == self._only_dtype and value.ndim == 1:
                 return np.ascontiguousarray(value).view(self.stream_dtype)
         if not isinstance(data, Mapping) or set(data) != set(self._fields):
-            given = sorted(data) if isinstance(data, Mapping) else type(data).__name__
+            given = sorted(data, key=repr) if isinstance(data, Mapping) else type(data).__name__
             raise DataError(
                 f"StreamNumpyFormat got {given}; expected a mapping with the fields "
                 f"{sorted(self._fields)}"
@@ -124,7 +125,7 @@ def _column(name: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
                 f"{info.min} to {info.max}. Choose a wider dtype for the field"
             )
         return array.astype(base)
-    if not np.can_cast(array.dtype, base, "safe"):
+    if not _keeps_every_value(array.dtype, base):
         raise DataError(
             f"field {name!r} has dtype {array.dtype}; expected {base}. Convert it with "
             f".astype({str(base)!r}) if no value is lost"
@@ -134,3 +135,12 @@ def _column(name: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _base(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
     return dtype.subdtype if dtype.subdtype is not None else (dtype, ())
+
+
+def _keeps_every_value(given: np.dtype[Any], stored: np.dtype[Any]) -> bool:
+    """Whether no value changes: numbers stay numbers, text text, and no integer is rounded."""
+    if given.kind in "iu" and stored.kind in "fc":
+        return 8 * given.itemsize <= np.finfo(stored).nmant + 1
+    numbers = "biufc"
+    alike = given.kind == stored.kind or (given.kind in numbers and stored.kind in numbers)
+    return alike and np.can_cast(given, stored, "safe")

@@ -22,7 +22,7 @@ from guideloom_format import (
 )
 from guideloom_format._header import MAX_HEADER_BYTES
 from guideloom_format._manifest import MAX_MANIFEST_BYTES
-from guideloom_format._parts import ROLES_OF_KIND
+from guideloom_format._parts import roles_of_kind
 from guideloom_format._record import MAX_RECORD_BYTES
 
 
@@ -57,6 +57,7 @@ def read_contents(session: IOSession, directory: str, header: Header) -> Content
     Raises:
         DamagedFileError: a record or manifest is damaged, missing in a row, or of something else.
     """
+    roles = roles_of_kind(header.kind, f"{directory}/{_names.HEADER}")
     listed = session.list_names(_names.COMMITS)
     manifest = _read_manifest(session, directory, header)
     if listed is None and manifest is None:
@@ -71,7 +72,7 @@ def read_contents(session: IOSession, directory: str, header: Header) -> Content
     if new or table is None:
         parts = [table.row(k) for k in range(len(table))] if table is not None else []
         parts += [_read_part(session, header, shard, part) for shard, part in new]
-        table = PartTable.from_parts(parts, ROLES_OF_KIND[header.kind])
+        table = PartTable.from_parts(parts, roles)
         table.check(header.kind, header.element_type.itemsize, f"{directory}/{_names.COMMITS}")
     return Contents(header, table, table.fingerprint(header.dataset_id))
 

@@ -24,7 +24,7 @@ from guideloom_format import (
     crc32c,
 )
 from guideloom_format._checksum import CRC_SUFFIX, block_count
-from guideloom_format._parts import ROLES_OF_KIND
+from guideloom_format._parts import roles_of_kind
 from guideloom_read._contents import read_contents, read_header
 from guideloom_read._file_names import FileNames
 from guideloom_read.io import PosixPreadIO
@@ -101,7 +101,7 @@ def verify(directory: str | os.PathLike[str], io: IOReader | None = None) -> Ver
         except DatasetError as error:
             report.faults.append(Fault("structure", 0, 0, str(error)))
             return report
-        for role in ROLES_OF_KIND[header.kind]:
+        for role in roles_of_kind(header.kind, path):
             if not role.endswith(CRC_SUFFIX):
                 _verify_role(session, header, table, role, report)
         report.parts = len(table)

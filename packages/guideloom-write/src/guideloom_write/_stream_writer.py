@@ -28,6 +28,7 @@ from guideloom_format import (
     WriterStateError,
     _names,
 )
+from guideloom_format._dtypes import has_padding, zero_padded
 from guideloom_format._integers import as_index
 from guideloom_write._dataset import committed, open_or_create
 from guideloom_write._files import PosixFiles
@@ -61,6 +62,7 @@ class StreamWriter:
         self._storage = storage
         self._directory = str(storage.directory)
         self._user = user
+        self._padded = has_padding(storage.element_type)
         self._files = files or PosixFiles()
         self._header: Header | None = None
         self._failure: str | None = None
@@ -106,12 +108,15 @@ class StreamWriter:
             or elements.ndim != 1
         ):
             raise self._wrong_elements(elements)
+        if type(shard) is not int:
+            shard = as_index("shard", shard, 0, _names.MAX_SHARD)
         part = self._parts.get(shard)
         if part is None or shard not in self._open_parts:
-            shard = as_index("shard", shard, 0, _names.MAX_SHARD)
-            part = self._part(shard, header)
+            part = self._part(as_index("shard", shard, 0, _names.MAX_SHARD), header)
         try:
-            part.append(np.ascontiguousarray(elements).view(np.uint8), elements.size)
+            if not elements.flags.c_contiguous or self._padded:
+                elements = zero_padded(elements)
+            part.append(elements.view(np.uint8), elements.size)
         except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
             self._fail(error)
 
