@@ -12,22 +12,24 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 
 
-def latest(run: Path) -> Path | None:
-    """The newest whole checkpoint of a run, or None."""
-    try:
-        return run / (run / "latest").read_text()
-    except FileNotFoundError:
-        return None
+def exists(run: Path) -> bool:
+    """Whether a run has a checkpoint."""
+    return (run / "latest").exists()
+
+
+def load(run: Path, state: dict[str, Any]) -> None:
+    """Load the newest checkpoint into `state`, whose objects have `load_state_dict`."""
+    state_dict_loader.load(state, checkpoint_id=run / (run / "latest").read_text())
 
 
 def save(run: Path, step: int, state: dict[str, Any]) -> None:
     """Save a new checkpoint, switch to it, and remove those older than the one before."""
     folder = run / f"step-{step:08d}"
     shutil.rmtree(folder, ignore_errors=True)  # what a kill left of an earlier attempt
-    dcp.save(state, checkpoint_id=folder)
+    state_dict_saver.save(state, checkpoint_id=folder)
     _replace(run / "latest", folder.name)
     older = sorted(path for path in run.glob("step-*") if path.name < folder.name)
     for path in older[:-1]:

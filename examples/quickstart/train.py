@@ -6,7 +6,6 @@ training goes on from the newest checkpoint, with the batch that comes next.
 
 import argparse
 import json
-import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import checkpoint
+import numpy as np
 import torch
-import torch.distributed.checkpoint as dcp
+from compare import LOG, WEIGHTS
 from dataset import storage
 from model import CONTEXT, ByteTransformer, next_token_loss
 from torch import Tensor
@@ -40,7 +40,7 @@ class Training:
         """One optimizer step; the loss before it."""
         loss = next_token_loss(self.model, windows)
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.step += 1
         return loss.item()
@@ -84,16 +84,16 @@ def endless(loader: StatefulDataLoader) -> Iterator[dict[str, Tensor]]:
 def train(directory: Path, run: Path, steps: int, checkpoint_every: int) -> None:
     """Train up to `steps`, from the newest checkpoint of the run if there is one."""
     run.mkdir(parents=True, exist_ok=True)
-    newest = checkpoint.latest(run)
-    if newest is None:
+    resuming = checkpoint.exists(run)
+    if not resuming:
         torch.manual_seed(SEED)
-    with open_loader(directory) as loader, open_log(run / "log.jsonl") as log:
+    training = Training()
+    with open_loader(directory) as loader, open_log(run / LOG) as log:
         if not len(loader):
             raise ValueError(f"{directory} has less text than one batch; write more")
-        training = Training()
         state = {"training": training, "loader": loader}
-        if newest is not None:
-            dcp.load(state, checkpoint_id=newest)
+        if resuming:
+            checkpoint.load(run, state)
             print(f"resume from step {training.step}")
         batches = endless(loader)
         while training.step < steps:
@@ -104,20 +104,20 @@ def train(directory: Path, run: Path, steps: int, checkpoint_every: int) -> None
                 print(f"step {training.step:5d}   loss {loss:.4f}", flush=True)
             if training.step % checkpoint_every == 0 or training.step == steps:
                 checkpoint.save(run, training.step, state)
-    torch.save(training.model.state_dict(), run / "model.pt")
+    weights = {name: tensor.numpy() for name, tensor in training.model.state_dict().items()}
+    np.savez(run / WEIGHTS, **weights)
 
 
 def open_log(path: Path) -> TextIO:
     """The loss log, to append to. Half a line, which a kill can leave, is cut off."""
     with path.open("ab+") as file:
         file.seek(0)
-        whole = file.read().rfind(b"\n") + 1
-        file.truncate(whole)
+        file.truncate(file.read().rfind(b"\n") + 1)
     return path.open("a")
 
 
-def be_deterministic() -> None:
-    """The same bits from the same input, whenever this machine computes it."""
+def compute_deterministically() -> None:
+    """Let the same input give the same bits, every time on this machine."""
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
 
@@ -127,11 +127,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path, help="the dataset's folder")
     parser.add_argument("--run", type=Path, required=True, help="folder for log and checkpoints")
-    parser.add_argument("--steps", type=int, default=200, help="(default: %(default)s)")
-    parser.add_argument("--checkpoint-every", type=int, default=40, help="(default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=300, help="(default: %(default)s)")
+    parser.add_argument("--checkpoint-every", type=int, default=50, help="(default: %(default)s)")
     options = parser.parse_args()
+    if options.checkpoint_every < 1:
+        parser.error("--checkpoint-every must be at least 1")
     warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process is intended
-    be_deterministic()
+    compute_deterministically()
     try:
         train(options.directory, options.run, options.steps, options.checkpoint_every)
     except (GuideLoomError, OSError, ValueError) as error:

@@ -1,12 +1,13 @@
-"""Write the dataset: the source files of Python's standard library, dealt to four shards.
+"""Write the dataset: the source files of Python's standard library, in four shards.
 
-A run that was interrupted goes on where its last commit left off, when it is started again.
+After an interruption, run the same command again: it goes on behind what was committed.
 """
 
 import argparse
 import platform
 import sys
 import sysconfig
+from itertools import accumulate
 from pathlib import Path
 
 from dataset import END_OF_DOCUMENT, SHARDS, encode, storage
@@ -18,7 +19,7 @@ SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "idle_test
 PROVENANCE = {
     "source": "the .py files of the Python standard library",
     "python": platform.python_version(),
-    "tokenizer": f"a token per byte, {END_OF_DOCUMENT} at the end of a document",
+    "tokenizer": f"one token per byte, {END_OF_DOCUMENT} at the end of a document",
     "licence": "PSF-2.0",
 }
 
@@ -36,37 +37,40 @@ def find_documents(limit: int) -> list[Path]:
     return documents
 
 
-def write(directory: Path, documents: list[Path], commit_every: int) -> None:
-    """Append the documents that the dataset does not have yet.
+def missing(documents: list[Path], written: int) -> list[Path]:
+    """The documents of a shard behind its first `written` tokens.
 
     Raises:
-        ValueError: the dataset was begun with other documents.
+        ValueError: no document ends there; the shard was begun with other documents.
     """
-    with (
-        storage(directory).sync_writer(user=PROVENANCE) as writer,
-        tqdm(total=len(documents), unit=" documents", desc="write") as progress,
-    ):
-        written = [writer.length(shard) for shard in range(SHARDS)]
+    ends = [0, *accumulate(path.stat().st_size + 1 for path in documents)]
+    if written not in ends:
+        raise ValueError(
+            "the dataset there was begun with other documents (another Python, another limit); "
+            "choose a new folder"
+        )
+    return documents[ends.index(written) :]
+
+
+def write(directory: Path, documents: list[Path], commit_every: int) -> None:
+    """Append the documents that the dataset does not have yet, dealt to the shards in turn."""
+    with storage(directory).sync_writer(user=PROVENANCE) as writer:
+        todo = [
+            (shard, path)
+            for shard in range(SHARDS)
+            for path in missing(documents[shard::SHARDS], writer.length(shard))
+        ]
+        done = len(documents) - len(todo)
+        if done:
+            print(f"{done} of {len(documents)} documents are there already")
         uncommitted = 0
-        for number, path in enumerate(documents):
-            shard = number % SHARDS
+        for shard, path in tqdm(todo, "write", len(documents), initial=done, unit=" documents"):
             tokens = encode(path.read_bytes())
-            if written[shard] > 0:
-                written[shard] -= len(tokens)
-            else:
-                writer.append(shard, {"tokens": tokens})
-                uncommitted += len(tokens)
-            if written[shard] < 0:
-                break
+            writer.append(shard, {"tokens": tokens})
+            uncommitted += len(tokens)
             if uncommitted >= commit_every:
                 writer.commit()
                 uncommitted = 0
-            progress.update()
-        if any(written):
-            raise ValueError(
-                f"{directory} was begun with other documents (another Python, or other options); "
-                "choose a new folder"
-            )
 
 
 def main() -> None:
@@ -74,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path, help="the dataset's folder; created if need be")
     parser.add_argument(
-        "--bytes", type=int, default=8_000_000, help="size limit of the text (default: %(default)s)"
+        "--bytes", type=int, default=8_000_000, help="limit for the text (default: %(default)s)"
     )
     parser.add_argument(
         "--commit-every",
