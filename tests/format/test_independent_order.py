@@ -102,9 +102,9 @@ def test_the_checksums_of_the_page() -> None:
     assert [f"{block:08x}" for block in blocks] == [first, second]
     assert f"{crc32c(data):08x}" == whole
     identity = FileIdentity(dataset_id, int(shard), int(number), token, "elements")
-    checksums, found = block_checksums(identity.seed(), 0, content)
+    checksums, whole_found = block_checksums(identity.seed(), 0, content)
     assert checksums.tolist() == blocks
-    assert f"{found:08x}" == whole
+    assert f"{whole_found:08x}" == whole
     assert f"{packaged_crc32c(content):08x}" == whole
 
 
