@@ -73,7 +73,9 @@ def uv(*arguments: str, capture: bool = False) -> str:
     command = [sys.executable, "-m", "uv", *arguments]
     if shutil.which("uv"):
         command = ["uv", *arguments]
-    result = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE if capture else None)
+    result = subprocess.run(
+        command, check=True, text=True, stdout=subprocess.PIPE if capture else None
+    )
     return result.stdout or ""
 
 
@@ -88,7 +90,9 @@ def environment(folder: Path, python: str, wheels: str, *packages: str) -> str:
 
 def run(interpreter: str, code: str, *arguments: str) -> None:
     options = ["-I", "-W", "error"]
-    subprocess.run([interpreter, *options, "-c", code, *arguments], check=True, cwd=tempfile.gettempdir())
+    subprocess.run(
+        [interpreter, *options, "-c", code, *arguments], check=True, cwd=tempfile.gettempdir()
+    )
 
 
 def main() -> None:
