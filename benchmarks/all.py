@@ -16,7 +16,7 @@ from typing import Any
 from machine import machine_line
 from side_by_side import argument_parser, number, work_folder
 
-NAMES = ("gather", "loader", "shuffle", "memory", "write")
+NAMES = ("gather", "loader", "shuffle", "memory", "writer")
 
 
 def run(name: str, work: Path, options: list[str]) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def main() -> None:
     rounds = arguments.rounds or (3 if arguments.quick else 5)
     cases = (("large appends", LARGE, nbytes, 0.8), ("small appends", SMALL, nbytes // 4, 0.4))
     with work_folder(arguments) as work:
-        report = Report("write", arguments, work)
+        report = Report("writer", arguments, work)
         report.setting("rounds", rounds)
         for name, size, amount, _ in cases:
             report.setting(name, f"{size:,} tokens each, {amount >> 20} MiB")
