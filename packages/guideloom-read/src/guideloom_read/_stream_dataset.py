@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import StreamNumpyFormat, StreamStorage
-from guideloom_format._integers import as_index, index_array
+from guideloom_format._integers import as_index, as_integer, index_array
 from guideloom_read._stream_reader import StreamReader
 
 
@@ -128,8 +127,8 @@ class StreamDatasetReader(Sequence[Any]):
         if isinstance(index, slice):
             ids = np.arange(*index.indices(count), dtype=np.int64)
             return self.stream.samples(ids, self._length, self._stride)
-        if hasattr(index, "__index__"):
-            number = operator.index(index)
+        if hasattr(index, "__index__") and np.ndim(index) == 0:  # arrays have it, too
+            number = as_integer("index", index)
             if not -count <= number < count:
                 raise IndexError(f"sample {number} is outside [{-count}, {count})")
             ids = np.array([number % count], dtype=np.int64)

@@ -37,7 +37,8 @@ class Fault:
     """Something that is not what was committed.
 
     Attributes:
-        file: its name inside the dataset.
+        file: its name inside the dataset; `structure` where header, records or manifest are wrong,
+            which the problem then names.
         start, stop: the bytes concerned; 0 and 0 for the whole file.
         problem: what was found and what was expected.
     """

@@ -12,7 +12,7 @@ from guideloom_format import CommitRecord, Header, StreamStorage, _names
 from guideloom_format._header import MAX_HEADER_BYTES
 from guideloom_format._record import MAX_RECORD_BYTES
 from guideloom_write._files import PosixFiles
-from guideloom_write._part import publish_exclusively
+from guideloom_write._part import durable_file, link_exclusively
 
 VERSION = "0.1.0"
 
@@ -40,7 +40,8 @@ def open_or_create(
         ).encode()
         _make_folders(files, directory)
         temporary = f"{path}.{secrets.token_hex(8)}.tmp"
-        publish_exclusively(files, temporary, path, data)
+        with durable_file(files, temporary, data):
+            link_exclusively(files, temporary, path)
         files.sync_folder(directory)
         header = Header.decode(files.read(path, MAX_HEADER_BYTES + 1), path)
     header.check_opened_as(storage.kind, storage.element_type, directory)

@@ -14,7 +14,10 @@ A part that met an error is void: its files are removed if possible and never us
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,8 @@ from guideloom_format._parts import ELEMENTS
 from guideloom_format._record import MAX_RECORD_BYTES
 from guideloom_write._checked_file import CheckedFile
 from guideloom_write._files import PosixFiles
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class StreamPart:
@@ -95,8 +100,9 @@ class StreamPart:
         commits = os.path.join(self._directory, _names.COMMITS)
         target = os.path.join(commits, _names.commit_name(self.shard, self.part))
         temporary = f"{target}.{self._token}.tmp"
-        self._perhaps_committed = True
-        publish_exclusively(self._files, temporary, target, record)
+        with durable_file(self._files, temporary, record):
+            self._perhaps_committed = True
+            link_exclusively(self._files, temporary, target)
         winner = self._winner(target, record)
         if winner is not None:
             self._perhaps_committed = False
@@ -131,31 +137,45 @@ class StreamPart:
             self._files.sync_folder(os.path.join(self._directory, _names.DATA))
 
 
-def publish_exclusively(files: PosixFiles, temporary: str, target: str, data: bytes) -> None:
-    """Create `target` with this content, unless it exists.
-
-    Whether it was this call that created it, the caller finds out by reading it: on network file
-    systems the answer to a link can be lost, so an error is not believed before that.
-    """
-    descriptor = files.create(temporary)
+@contextmanager
+def durable_file(files: PosixFiles, path: str, data: bytes) -> Iterator[None]:
+    """A new file with this content, durable; its name is removed at the end of the block."""
+    descriptor = files.create(path)
     try:
         try:
             files.write(descriptor, data)
             files.sync(descriptor)
         finally:
             files.close(descriptor)
-        try:
-            files.link(temporary, target)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            try:
-                files.read(target, 1)
-            except FileNotFoundError:
-                raise WriteError(
-                    f"{target} cannot be created as a link: {error.strerror} "
-                    f"(errno {error.errno}). The dataset needs a file system with hard links"
-                ) from error
+        yield
     finally:
         with contextlib.suppress(OSError):
-            files.remove(temporary)
+            files.remove(path)
+
+
+def link_exclusively(files: PosixFiles, source: str, target: str) -> None:
+    """Give `source` the name `target` unless that exists.
+
+    Whether it was this call that created it, the caller finds out by reading it: on network file
+    systems the answer to a link can be lost, so an error is not believed where a file is there.
+
+    Raises:
+        WriteError: the file system has no hard links.
+        OSError: another error, and nothing is there.
+    """
+    try:
+        files.link(source, target)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        with contextlib.suppress(FileNotFoundError):
+            files.read(target, 1)
+            return
+        if error.errno not in _NO_LINKS:
+            raise
+        named = WriteError(
+            f"{target} cannot be created: {error.strerror} (errno {error.errno}). A dataset is "
+            "written to a file system with hard links; write elsewhere and copy it there"
+        )
+        named.errno = error.errno
+        raise named from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import resource
 import secrets
 import socket
 from collections import OrderedDict
@@ -35,6 +36,13 @@ from guideloom_write._files import PosixFiles
 from guideloom_write._part import StreamPart
 
 MOST_OPEN_PARTS = 128
+
+
+def most_open_parts() -> int:
+    """Parts whose two files may be open at once: for at most a quarter of the process's limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = MOST_OPEN_PARTS if soft == resource.RLIM_INFINITY else soft // 8
+    return max(1, min(MOST_OPEN_PARTS, allowed))
 
 
 class StreamWriter:
@@ -103,7 +111,7 @@ class StreamWriter:
         header = self._usable()
         elements = self._storage.storage_format.pack(data)
         if (
-            type(elements) is not np.ndarray
+            not isinstance(elements, np.ndarray)
             or elements.dtype != header.element_type
             or elements.ndim != 1
         ):
@@ -114,6 +122,8 @@ class StreamWriter:
         if part is None or shard not in self._open_parts:
             part = self._part(as_index("shard", shard, 0, _names.MAX_SHARD), header)
         try:
+            if type(elements) is not np.ndarray:
+                elements = elements.view(np.ndarray)
             if not elements.flags.c_contiguous or self._padded:
                 elements = zero_padded(elements)
             part.append(elements.view(np.uint8), elements.size)
@@ -206,7 +216,7 @@ class StreamWriter:
     def _part(self, shard: int, header: Header) -> StreamPart:
         """The shard's part, with open files; the part used longest ago gives its back."""
         try:
-            while len(self._open_parts) >= MOST_OPEN_PARTS:
+            while len(self._open_parts) >= most_open_parts():
                 oldest, _ = self._open_parts.popitem(last=False)
                 self._parts[oldest].release()
             if shard not in self._parts:

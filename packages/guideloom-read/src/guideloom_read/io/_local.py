@@ -84,7 +84,12 @@ class LocalSession:
     def file_size(self, name: str) -> int:
         """See `guideloom.types.IOSession`."""
         path = os.path.join(self._directory, name)
-        found = os.lstat(path)
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ReadError(f"{path}: {error.strerror} (errno {error.errno})") from error
         if not stat.S_ISREG(found.st_mode):
             raise DamagedFileError(f"{path} is not a regular file; restore it from a copy")
         return found.st_size

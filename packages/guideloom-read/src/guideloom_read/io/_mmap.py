@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import IOFiles, IOSession
+from guideloom_format._integers import as_index
 from guideloom_read._gather import fill_from_memory
 from guideloom_read.io._local import LocalSession, open_regular
 from guideloom_read.io._open_files import OpenFiles, default_limit
@@ -44,6 +45,10 @@ class MmapIO:
     """
 
     max_open_files: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_open_files is not None:
+            as_index("max_open_files", self.max_open_files, 1, None)
 
     def open(self, directory: str) -> IOSession:
         """Begin to read the dataset in `directory`."""

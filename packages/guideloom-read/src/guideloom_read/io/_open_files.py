@@ -1,9 +1,12 @@
 """A bounded set of open files, shared by threads that read without the GIL.
 
-A thread takes a snapshot of the table and reads from it; it holds the snapshot, so whatever is
-opened or given up meanwhile, the handles in it stay open until the thread is done. Opening more
-makes a new table. So there is no lock around reads and nothing to count by hand: a handle closes
-itself when the last table that holds it is gone.
+A thread takes the current table and reads from it. It holds the table meanwhile, so whatever is
+opened or given up by others, the handles in it stay open until the thread is done: there is no
+lock around reads and nothing to count by hand. A handle closes itself when the last table that
+holds it is gone.
+
+Opening more makes a new table. If handles that other threads still read from fill the limit, the
+thread waits for one of them to close; it holds none itself at that time, so they all get on.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from guideloom_format import DamagedFileError, MissingFileError, ReadError
 from guideloom_read._gather import RangeReadError
 
 MOST_OPEN_FILES = 1024
+WAIT_SECONDS = 60.0
 
 Fill = Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], int, NDArray[Any]], int]
 
@@ -40,10 +44,23 @@ def default_limit() -> int:
     return max(1, min(MOST_OPEN_FILES, allowed))
 
 
+class _Held:
+    """A handle that counts while it is alive."""
+
+    def __init__(self, handle: Handle, released: Callable[[], None]) -> None:
+        self._handle: Handle | None = handle
+        self._released = released
+        self.value = handle.value
+
+    def __del__(self) -> None:
+        self._handle = None
+        self._released()
+
+
 class _Table:
     """Handles by number of file. Never changed after it was made."""
 
-    def __init__(self, handles: dict[int, Handle], values: NDArray[Any]) -> None:
+    def __init__(self, handles: dict[int, _Held], values: NDArray[Any]) -> None:
         self.handles = handles
         self.values = values
 
@@ -81,45 +98,96 @@ class OpenFiles:
         self._fill = fill
         self._closed = closed
         self._limit = limit
-        self._lock = threading.Lock()
-        self._table = _Table({}, np.full(len(self._sizes), closed, dtype=dtype))
+        self._dtype = dtype
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is open. Also the state in a forked process, which has no other threads."""
+        self._process = os.getpid()
+        self._alive = 0
+        self._closing = threading.Condition()  # its lock is held to change what is below
+        self._table = self._table_of({})
 
     def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """See `guideloom.types.IOFiles.fill`."""
-        table = self._table
+        table: _Table | None = self._table
         done = 0
         try:
-            while (done := self._fill(table.values, self._sizes, rows, done, out)) < len(rows):
-                table = self._opened(rows[done:, 0])
+            while table is not None:
+                done = self._fill(table.values, self._sizes, rows, done, out)
+                table = None
+                if done < len(rows):
+                    table = self._opened(rows[done:, 0])
         except RangeReadError as fault:
             raise self._read_error(rows[fault.row], fault.error_number) from None
+        finally:
+            table = None  # a traceback must not keep files open
 
     def close(self) -> None:
         """Give up all handles; those that a thread still reads from close when it is done."""
-        with self._lock:
-            self._table = _Table({}, np.full_like(self._table.values, self._closed))
+        with self._closing:
+            self._table = self._table_of({})
 
     def open_count(self) -> int:
-        """How many files are open in the current table."""
-        return len(self._table.handles)
+        """How many files are open, in whichever table."""
+        return self._alive
 
     def _opened(self, files: NDArray[np.int64]) -> _Table:
-        """A table with the first of these files open, as many of them as may be."""
-        with self._lock:
-            wanted = list(dict.fromkeys(files.tolist()))[: self._limit]
-            kept = self._table.handles
-            missing = [file for file in wanted if file not in kept]
-            room = self._limit - len(missing)
-            old = [file for file in kept if file not in set(wanted)]
-            spare = len(kept) - room
-            given_up = set(old[: max(spare, 0)])
-            handles = {file: handle for file, handle in kept.items() if file not in given_up}
-            for file in missing:
-                handles[file] = self._open(file)
-            values = np.full_like(self._table.values, self._closed)
-            values[list(handles)] = [handle.value for handle in handles.values()]
-            self._table = _Table(handles, values)
+        """A table with the first of these files open, and as many of the others as may be."""
+        if self._process != os.getpid():
+            self._begin()
+        wanted = dict.fromkeys(files.tolist())
+        with self._closing:
+            self._give_up(wanted)
+            while self._alive >= self._limit and next(iter(wanted)) not in self._table.handles:
+                self._give_up({})
+                if self._alive >= self._limit and not self._closing.wait(WAIT_SECONDS):
+                    raise ReadError(
+                        f"{self._directory}: {self._alive} files are open and none was closed for "
+                        f"{WAIT_SECONDS} s; the limit is {self._limit}. Raise max_open_files"
+                    )
+            self._table = self._with_more(wanted)
             return self._table
+
+    def _with_more(self, wanted: dict[int, None]) -> _Table:
+        """The current table, and the first of the wanted files, as many as there is room for."""
+        handles = dict(self._table.handles)
+        try:
+            for file in wanted:
+                if file not in handles:
+                    if self._alive >= self._limit:
+                        break
+                    handles[file] = self._hold(file)
+            return self._table_of(handles)
+        finally:
+            handles = {}  # the traceback of an error must not keep files open
+
+    def _give_up(self, wanted: dict[int, None]) -> None:
+        """Make room for the wanted files: let go of others, those opened first before the rest."""
+        handles = self._table.handles
+        missing = sum(file not in handles for file in wanted)
+        spare = self._alive + missing - self._limit if wanted else len(handles)
+        others = [file for file in handles if file not in wanted][: max(spare, 0)]
+        kept = dict.fromkeys(handles.keys() - set(others))
+        del handles
+        if others:
+            now = self._table.handles
+            self._table = self._table_of({file: now[file] for file in now if file in kept})
+
+    def _table_of(self, handles: dict[int, _Held]) -> _Table:
+        values = np.full(len(self._sizes), self._closed, dtype=self._dtype)
+        values[list(handles)] = [handle.value for handle in handles.values()]
+        return _Table(handles, values)
+
+    def _hold(self, file: int) -> _Held:
+        handle = self._open(file)
+        self._alive += 1
+        return _Held(handle, self._released)
+
+    def _released(self) -> None:
+        with self._closing:
+            self._alive -= 1
+            self._closing.notify()
 
     def _open(self, file: int) -> Handle:
         name, size = self._names[file], int(self._sizes[file])

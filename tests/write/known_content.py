@@ -1,0 +1,155 @@
+"""A stream whose every element says where it belongs, and scripts of what a writer does with it.
+
+Element i of shard s is ``{"place": (s + 1) << 32 | i, "flag": (s + i) % 251}``, so a reader checks
+any byte without a second copy, and a shift, a hole or a foreign part cannot pass.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guideloom_format import DatasetNotFoundError, StreamNumpyFormat, StreamStorage
+from guideloom_write import StreamWriter
+from guideloom_write._files import PosixFiles
+from write.faulty_files import Watched
+
+ELEMENT = np.dtype([("place", "<u8"), ("flag", "u1")])
+COMMIT = None
+Script = Sequence[tuple[int, int] | None]
+"""(shard, elements to append), or COMMIT. Leaving the writer commits once more."""
+
+
+def storage(directory: str | os.PathLike[str]) -> StreamStorage:
+    return StreamStorage(directory, StreamNumpyFormat(ELEMENT))
+
+
+def writer_at(directory: Path) -> StreamWriter:
+    return StreamWriter(storage(directory), files=Watched())
+
+
+class Returned:
+    """A storage format whose `pack` returns whatever it is given."""
+
+    def __init__(self, dtype: str = "<u4") -> None:
+        self.stream_dtype = np.dtype(dtype)
+
+    def pack(self, data: Any) -> NDArray[Any]:
+        return data  # type: ignore[no-any-return]
+
+    def unpack(
+        self, stream: NDArray[Any], shard_lengths: Sequence[int], shards: Sequence[int]
+    ) -> NDArray[Any]:
+        del shard_lengths, shards
+        return stream
+
+
+def elements(shard: int, start: int, stop: int) -> dict[str, NDArray[Any]]:
+    """What to append so that the shard has its elements `start` to `stop`."""
+    index = np.arange(start, stop, dtype=np.uint64)
+    return {
+        "place": index | np.uint64((shard + 1) << 32),
+        "flag": ((index + np.uint64(shard)) % np.uint64(251)).astype(np.uint8),
+    }
+
+
+def visible(directory: Path) -> dict[int, int] | None:
+    """Elements that a reader finds in each shard, all of them checked; None: no dataset."""
+    try:
+        with storage(directory).sync_reader() as reader:
+            found = reader.read(0, len(reader))
+    except DatasetNotFoundError:
+        return None
+    shards = (found["place"] >> np.uint64(32)).astype(np.int64) - 1
+    assert np.all(np.diff(shards) >= 0), "shards out of order"
+    lengths = {}
+    for shard in np.unique(shards).tolist():
+        mine = shards == shard
+        expected = elements(shard, 0, int(mine.sum()))
+        for name, values in expected.items():
+            assert np.array_equal(found[name][mine], values), f"{name} of shard {shard} is wrong"
+        lengths[shard] = int(mine.sum())
+    return lengths
+
+
+def play(
+    directory: Path,
+    files: PosixFiles,
+    script: Script,
+    acknowledged: dict[int, int] | None = None,
+) -> None:
+    """Let a writer do this; `acknowledged` takes the lengths of shards as commits return."""
+    with StreamWriter(storage(directory), files=files) as writer:
+        for step in script:
+            if step is COMMIT:
+                writer.commit()
+                if acknowledged is not None:
+                    acknowledged.update(
+                        {shard: writer.length(shard) for shard in shards_of(script)}
+                    )
+            else:
+                shard, count = step
+                at = writer.length(shard)
+                writer.append(shard, elements(shard, at, at + count))
+
+
+def complete(
+    directory: Path, files: PosixFiles, wanted: Mapping[int, int], chunk: int = 10**6
+) -> None:
+    """What a restarted job does: go on from `length(shard)` until each shard has all of it."""
+    with StreamWriter(storage(directory), files=files) as writer:
+        for shard, total in wanted.items():
+            for start in range(writer.length(shard), total, chunk):
+                writer.append(shard, elements(shard, start, min(start + chunk, total)))
+
+
+def shards_of(script: Script) -> list[int]:
+    return sorted({step[0] for step in script if step is not COMMIT})
+
+
+def parts_of(script: Script) -> dict[tuple[int, int], int]:
+    """Length of each part (shard, part) that the script commits, in the order of commits."""
+    parts: dict[tuple[int, int], int] = {}
+    pending: dict[int, int] = {}
+    for step in (*script, COMMIT):
+        if step is not COMMIT:
+            pending[step[0]] = pending.get(step[0], 0) + step[1]
+            continue
+        for shard in sorted(pending):
+            if pending[shard]:
+                parts[shard, sum(1 for known, _ in parts if known == shard)] = pending[shard]
+        pending = {}
+    return parts
+
+
+def lengths_of(parts: Mapping[tuple[int, int], int]) -> dict[int, int]:
+    """Elements of each shard that has these parts."""
+    lengths: dict[int, int] = {}
+    for (shard, _), length in parts.items():
+        lengths[shard] = lengths.get(shard, 0) + length
+    return lengths
+
+
+def all_files(directory: Path) -> set[str]:
+    """Names of all files below a directory."""
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir()}
+
+
+def garbage(directory: Path) -> set[str]:
+    """Names of the files that belong to no part that was committed."""
+    known = set()
+    if (directory / "guideloom.json").exists():
+        known.add("guideloom.json")
+    for path in (directory / "commits").glob("*.json"):
+        known.add(f"commits/{path.name}")
+        record = path.read_text(encoding="ascii")
+        stem = record.split('"stem": "')[1].split('"')[0]
+        known |= {f"data/{stem}.elements", f"data/{stem}.elements.crc"}
+    present = all_files(directory)
+    assert known <= present, f"committed files are missing: {known - present}"
+    return present - known
