@@ -51,9 +51,9 @@ def check_features(members: Members) -> tuple[str, ...]:
     if unknown:
         known = ", ".join(sorted(KNOWN_FEATURES)) or "none"
         raise UnsupportedFormatError(
-            f"{members.where}: the dataset requires {', '.join(unknown)[:200]}, which this release "
-            f"of guideloom-format does not know (it knows: {known}). It was written by "
-            f"{members.values.get('written_by', 'an unknown program')!r}: install a "
+            f"{members.where}: the dataset requires {', '.join(map(repr, unknown))[:200]}, "
+            f"which this release of guideloom-format does not know (it knows: {known}). It was "
+            f"written by {members.values.get('written_by', 'an unknown program')!r}: install a "
             "guideloom-format release at least as new"
         )
     return required

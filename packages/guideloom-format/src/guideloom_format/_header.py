@@ -76,7 +76,7 @@ class Header:
         }
         try:
             data = seal(members)
-            unseal(data, _names.HEADER)
+            self.decode(data)  # what no reader would open is not written
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(
                 f"the header's user object cannot be written as JSON ({error}); "

@@ -150,7 +150,7 @@ cdef class StreamIndex:
     cdef int _check(self, Windows* asked) except -1:
         """Set the number of windows there are, and refuse what is not one of them."""
         cdef int64_t bad, most
-        if asked.length < 0 or asked.stride < 1:
+        if asked.length < 0 or asked.stride < 1 or max(asked.length, asked.stride) > LIMIT:
             self.count(asked.length, asked.stride)
         most = LIMIT // asked.itemsize if asked.itemsize > 0 else -1
         if self.total > most or (asked.windows and asked.length > most // asked.windows):

@@ -66,6 +66,7 @@ class FeistelShuffler:
         Raises:
             IndexError: an index outside [0, length).
             TypeError: not an integer, or not an array of integers.
+            ValueError: an array with values beyond 64 bits.
         """
 
     @overload
