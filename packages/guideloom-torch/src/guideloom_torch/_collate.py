@@ -31,8 +31,11 @@ def to_tensors(batch: Any, name: str = "the batch") -> Any:
 
 
 def _tensor(array: NDArray[Any], name: str) -> torch.Tensor:
+    foreign = not array.dtype.isnative or not array.flags.writeable
+    if foreign or any(stride < 0 or stride % array.itemsize for stride in array.strides):
+        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     try:
-        return torch.from_numpy(array if array.flags.writeable else array.copy())
+        return torch.from_numpy(array)
     except TypeError as error:
         raise TypeError(
             f"{name} has dtype {array.dtype}, which torch {torch.__version__} does not have; "

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from guideloom_format import EpochPlan, StreamStorage
+from guideloom_format import EpochPlan, MismatchError, StreamStorage
 from guideloom_format._integers import as_index
 from guideloom_read import StreamDataset, StreamDatasetReader
 from guideloom_torch._collate import to_tensors
-from guideloom_torch._pipeline import Loaded, batches
+from guideloom_torch._pipeline import batches
 from guideloom_torch._state import ALGORITHM, make_state, read_state
 
 
@@ -51,7 +51,8 @@ class StatefulDataLoader:
 
     Args:
         dataset: the samples.
-        collate_fn: makes a batch of a list of samples; runs in the workers. When left out, a batch
+        collate_fn: makes a batch of a list of samples; runs in the workers. The list is empty on a
+            rank for which nothing is left (see `drop_last`). When left out, a batch
             goes from files to tensors without Python code per sample if the storage format has
             `unpack_batch` (`StreamNumpyFormat` has), and through torch's `default_collate` if not.
         local_batch_size: samples per step on this rank.
@@ -85,7 +86,7 @@ class StatefulDataLoader:
         drop_last: bool = True,
         prefetch: int = 0,
     ) -> None:
-        if not hasattr(dataset, "sync_reader"):
+        if not hasattr(dataset, "sync_reader") or hasattr(dataset, "sync_writer"):
             raise TypeError(
                 f"dataset is {type(dataset).__name__}; expected a dataset such as StreamDataset, "
                 "or use StatefulDataLoader.from_storage"
@@ -105,6 +106,7 @@ class StatefulDataLoader:
         self._num_workers = as_index("num_workers", num_workers, 0, 4096)
         self._prefetch = as_index("prefetch", prefetch, 0, 1 << 20)
         self._reader: StreamDatasetReader | None = None
+        self._known_order: dict[str, int | str | bool] | None = None
         self._at = (0, 0)  # epoch, position: replaced as one, so that any thread reads both
         self._newest: weakref.ref[_EpochIterator] | None = None
 
@@ -177,11 +179,9 @@ class StatefulDataLoader:
         self._retire_iterator()
         epoch, position = self._at
         plan = self._plan(epoch, position)
-        if not len(plan) and position:
-            # Resumed with a larger global batch: what is left of the epoch fills none.
-            plan = self._plan(epoch + 1, 0)
-            self._at = (epoch + 1, 0)
-        if not len(plan):
+        # Resumed with a larger global batch, what is left of an epoch may fill none: this pass then
+        # has no batch, as it should be, and the next epoch comes next.
+        if not len(plan) and not position:
             warnings.warn(
                 f"the epoch has no batch: {plan.length} samples, global batch size "
                 f"{plan.global_batch_size}, drop_last={plan.drop_last}",
@@ -194,7 +194,8 @@ class StatefulDataLoader:
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch; nothing happens if the loader is in it already.
 
-        So a loop that calls it before every epoch also goes on correctly after a resume.
+        So a loop that calls it before every epoch also goes on correctly after a resume, if it
+        begins at `loader.epoch`.
         """
         epoch = as_index("epoch", epoch, 0, None)
         if epoch != self._at[0]:
@@ -218,27 +219,38 @@ class StatefulDataLoader:
         self._at = at
 
     def _order(self) -> dict[str, int | str | bool]:
-        reader = self._opened()
-        return {
-            "algorithm": ALGORITHM,
-            "shuffle": self._options["shuffle"],
-            "shuffle_seed": self._options["seed"],
-            "samples": len(reader),
-            **reader.identity(),
-        }
+        """What determines the order; as it was when the dataset was first opened."""
+        if self._known_order is None:
+            self._opened()
+        return dict(self._known_order or {})
 
     def _plan(self, epoch: int, position: int) -> EpochPlan:
         return EpochPlan(len(self._opened()), epoch=epoch, start=position, **self._options)
 
     def _opened(self) -> StreamDatasetReader:
         if self._reader is None:
-            self._reader = self.dataset.sync_reader().open()
+            reader = self.dataset.sync_reader().open()
+            order = {
+                **reader.identity(),
+                "samples": len(reader),
+                "algorithm": ALGORITHM,
+                "shuffle": self._options["shuffle"],
+                "shuffle_seed": self._options["seed"],
+            }
+            if self._known_order not in (None, order):
+                reader.close()
+                raise MismatchError(
+                    "the dataset has changed since this loader opened it first, and the loader's "
+                    "position belongs to what it was; build a new loader"
+                )
+            self._known_order = order
+            self._reader = reader
         return self._reader
 
     def _retire_iterator(self) -> None:
         iterator = self._newest() if self._newest is not None else None
         if iterator is not None:
-            iterator.retire()
+            iterator.retire("the loader was closed, moved, or iterated anew")
         self._newest = None
 
 
@@ -252,38 +264,37 @@ class _EpochIterator(Iterator[Any]):
         self._stop = plan.stop
         self._batch = plan.global_batch_size
         load = _load_function(loader._opened(), loader._collate_fn)
-        self._batches: Iterator[Loaded] | None = batches(
+        self._batches: Iterator[Any] | None = batches(
             plan, load, num_workers=loader._num_workers, prefetch=loader._prefetch
         )
-        self._retired = False
+        self._invalid = ""
 
     def __next__(self) -> Any:
+        if self._invalid:
+            raise RuntimeError(
+                f"this iterator is no longer valid: {self._invalid}. Call iter(loader) again; it "
+                "goes on at the loader's position"
+            )
         if self._batches is None:
-            if self._retired:
-                raise RuntimeError(
-                    "this iterator is no longer valid: the loader was closed, moved, or iterated "
-                    "anew. Call iter(loader) again; it goes on at the loader's position"
-                )
             raise StopIteration
         try:
-            batch, error = next(self._batches)
+            batch = next(self._batches)
         except StopIteration:
             self._batches = None
-            if self._position == self._stop == 0:  # an epoch without a batch is over as well
-                self._loader._at = (self._epoch + 1, 0)
+            self._loader._at = (self._epoch + 1, 0)  # also after an epoch without a batch
             raise
-        if error is not None:
-            self._batches = None
-            raise error
+        except BaseException:
+            self.retire("a batch could not be loaded")  # and is not skipped
+            raise
         self._position = min(self._position + self._batch, self._stop)
         ended = self._position == self._stop
         self._loader._at = (self._epoch + 1, 0) if ended else (self._epoch, self._position)
         return batch
 
-    def retire(self) -> None:
+    def retire(self, reason: str) -> None:
         """Stop the workers; further calls of next() raise."""
         self._batches = None
-        self._retired = True
+        self._invalid = reason
 
 
 def _load_function(
@@ -294,7 +305,7 @@ def _load_function(
         return lambda ids: collate_fn(reader[ids])
     if reader.gathers:
         return lambda ids: to_tensors(reader.gather(ids))
-    return lambda ids: default_collate(reader[ids])
+    return lambda ids: default_collate(reader[ids]) if ids.size else []
 
 
 def _distributed() -> tuple[int, int]:

@@ -1,49 +1,49 @@
-"""The stages between plan and training loop, built from torchdata nodes.
+"""The stages between plan and training loop, as torchdata nodes.
 
 ::
 
-    PlanSteps (ids of each step) -> ParallelMapper (load, in worker threads) -> Prefetcher
+    PlanSteps (step, sample ids) -> map, in this thread             num_workers = prefetch = 0
+                                 -> ThreadMapper, in order          otherwise
 
-No stage keeps the loader's position: that counts what came out at the end.
+No stage keeps the loader's position: that counts what came out at the end. An error of a load
+arrives in its turn, as it was raised.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torchdata.nodes import BaseNode, ParallelMapper, Prefetcher
+from torchdata.nodes import BaseNode
 
 from guideloom_format import EpochPlan
 
 Load = Callable[[NDArray[np.int64]], Any]
+Step = tuple[int, NDArray[np.int64]]
+Task = tuple[Future[Any], Callable[[Any], Any], Any]
 
 
-class Loaded(NamedTuple):
-    """What loading a step gave: a batch, or the error."""
-
-    batch: Any
-    error: Exception | None
-
-
-class PlanSteps(BaseNode[tuple[int, NDArray[np.int64]]]):  # type: ignore[misc]
+class PlanSteps(BaseNode[Step]):  # type: ignore[misc]
     """The source node: step numbers and this rank's sample ids, from step 0 of a plan."""
 
     def __init__(self, plan: EpochPlan) -> None:
         super().__init__()
         self._plan = plan
-        self._step = 0
         self._steps = len(plan)
+        self._step = 0
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        """Begin again at the state's step, or at step 0."""
+        """Begin at the state's step, or at step 0."""
         super().reset(initial_state)
         self._step = 0 if initial_state is None else initial_state["step"]
 
-    def next(self) -> tuple[int, NDArray[np.int64]]:
+    def next(self) -> Step:
         """The next step."""
         step = self._step
         if step >= self._steps:
@@ -56,44 +56,136 @@ class PlanSteps(BaseNode[tuple[int, NDArray[np.int64]]]):  # type: ignore[misc]
         return {"step": self._step}
 
 
+class ThreadMapper(BaseNode[Any]):  # type: ignore[misc]
+    """Maps a source in threads and keeps its order.
+
+    At most `ahead` items are in work or ready. The threads end with the source, or when the node
+    is gone.
+
+    Args:
+        source: gives the items; only ever asked by the thread that calls `next`.
+        function: is called with an item; what it raises comes out of `next` in its turn.
+        threads: at least 1.
+        ahead: at least 1.
+    """
+
+    def __init__(
+        self, source: BaseNode[Any], function: Callable[[Any], Any], *, threads: int, ahead: int
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._function = function
+        self._ahead = ahead
+        self._pending: deque[Future[Any]] = deque()
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._threads = threads
+        self._started = False
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        """Begin where the source begins."""
+        super().reset(initial_state)
+        self._stop()
+        self._tasks = SimpleQueue()
+        self._source.reset(initial_state)
+
+    def next(self) -> Any:
+        """The next result."""
+        self._submit()
+        if not self._pending:
+            self._stop()
+            raise StopIteration
+        result = self._pending.popleft().result()
+        self._submit()
+        return result
+
+    def get_state(self) -> dict[str, Any]:
+        """The source's, which is ahead of what came out; the loader does not use it."""
+        state: dict[str, Any] = self._source.state_dict()
+        return state
+
+    def _submit(self) -> None:
+        while len(self._pending) < self._ahead:
+            try:
+                item = next(self._source)
+            except StopIteration:
+                return
+            self._start()
+            future: Future[Any] = Future()
+            self._pending.append(future)
+            self._tasks.put((future, self._function, item))
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            for k in range(self._threads):
+                name = f"guideloom-loader-{k}"
+                Thread(target=_work, args=(self._tasks,), name=name, daemon=True).start()
+
+    def _stop(self) -> None:
+        self._drop_pending()
+        if self._started:
+            self._started = False
+            for _ in range(self._threads):
+                self._tasks.put(None)
+
+    def _drop_pending(self) -> None:
+        for future in self._pending:
+            future.cancel()
+        self._pending.clear()
+
+    def __del__(self) -> None:
+        self._stop()
+
+
+def _work(tasks: SimpleQueue[Task | None]) -> None:
+    """A thread's life. Daemonic, so that a load that never returns does not keep the process."""
+    while (task := tasks.get()) is not None:
+        future, function, item = task
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(function(item))
+            except BaseException as error:  # noqa: BLE001  # next() raises it
+                future.set_exception(error)
+        del task, future, function, item  # hold nothing while waiting
+
+
 class LoadStep:
-    """Loads one step. An error becomes a value, so that it arrives in its turn and unchanged."""
+    """Loads one step, and says of an error where it happened."""
 
     def __init__(self, load: Load, epoch: int, rank: int) -> None:
         self._load = load
         self._epoch = epoch
         self._rank = rank
-        self._torch_threads = torch.get_num_threads()
 
-    def __call__(self, item: tuple[int, NDArray[np.int64]]) -> Loaded:
+    def __call__(self, item: Step) -> Any:
         step, ids = item
-        if torch.get_num_threads() != self._torch_threads:
-            # torchdata sets 1 in its worker threads, which every thread started later inherits.
-            torch.set_num_threads(self._torch_threads)
         try:
-            return Loaded(self._load(ids), None)
-        except Exception as error:  # noqa: BLE001  # whatever user code raises belongs to the loop
+            return self._load(ids)
+        except StopIteration as error:
+            raise RuntimeError("loading a batch raised StopIteration, which ends loops") from error
+        except BaseException as error:
             shown = ", ".join(map(str, ids[:8].tolist())) + (", …" if ids.size > 8 else "")
             error.add_note(
                 f"while loading samples {shown} (epoch {self._epoch}, rank {self._rank}, step "
                 f"{step} since the epoch began or was resumed)"
             )
-            return Loaded(None, error)
+            raise
 
 
-def batches(plan: EpochPlan, load: Load, *, num_workers: int, prefetch: int) -> Iterator[Loaded]:
+def batches(plan: EpochPlan, load: Load, *, num_workers: int, prefetch: int) -> Iterator[Any]:
     """The loaded steps of a plan, in order.
 
     Args:
         plan: which samples come when.
         load: makes a batch of sample ids; called from `num_workers` threads at once.
-        num_workers: threads that load; 0 to load in the thread that iterates.
-        prefetch: loaded steps held ready besides those that the workers have in hand.
+        num_workers: threads that load; 0 to load in the thread that iterates, or, with `prefetch`,
+            in one thread.
+        prefetch: loaded steps held ready, besides one for each worker.
     """
     step = LoadStep(load, plan.epoch, plan.rank)
+    source = PlanSteps(plan)
     if num_workers == 0 and prefetch == 0:
-        return map(step, PlanSteps(plan))
-    node = ParallelMapper(
-        PlanSteps(plan), step, num_workers=num_workers, method="thread", snapshot_frequency=0
+        return map(step, source)
+    return iter(
+        ThreadMapper(source, step, threads=max(num_workers, 1), ahead=num_workers + prefetch)
     )
-    return iter(Prefetcher(node, prefetch, snapshot_frequency=0) if prefetch else node)

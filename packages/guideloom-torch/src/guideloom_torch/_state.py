@@ -50,9 +50,10 @@ def read_state(
             "state_dict() returned"
         )
     expected = {"version", "epoch", "position", *order}
-    if state.get("version") != STATE_VERSION and "version" in state:
+    version = state.get("version", STATE_VERSION)
+    if type(version) is not int or version != STATE_VERSION:
         raise StateMismatchError(
-            f"the loader state has version {state['version']!r}; this release of guideloom-torch "
+            f"the loader state has version {version!r}; this release of guideloom-torch "
             f"reads version {STATE_VERSION}. Install the release that wrote it, or a newer one"
         )
     if set(state) != expected:
