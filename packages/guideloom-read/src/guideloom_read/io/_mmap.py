@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from guideloom_format import IOFiles, IOSession
-from guideloom_format._integers import as_index
 from guideloom_read._gather import fill_from_memory
-from guideloom_read.io._local import LocalSession, open_regular
-from guideloom_read.io._open_files import OpenFiles, default_limit
+from guideloom_read.io._handle_io import HandleIO, HandleKind
+from guideloom_read.io._local import open_regular
 
 
 class _Map:
@@ -31,7 +27,7 @@ class _Map:
 
 
 @dataclass(frozen=True)
-class MmapIO:
+class MmapIO(HandleIO):
     """Reads from memory maps: no system call per range once the pages are there.
 
     The fastest choice for data that stays in the page cache. What readers return is copied from
@@ -40,30 +36,8 @@ class MmapIO:
     may change under the reader, use `PosixPreadIO`.
 
     Args:
-        max_open_files: most maps held at once; a quarter of the descriptors that the process may
-            open, at most 1,024, when left out.
+        max_open_files: most maps held at once (each keeps a descriptor); a quarter of the
+            descriptors that the process may have, at most 1,024, when left out.
     """
 
-    max_open_files: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_open_files is not None:
-            as_index("max_open_files", self.max_open_files, 1, None)
-
-    def open(self, directory: str) -> IOSession:
-        """Begin to read the dataset in `directory`."""
-        return LocalSession(directory, self._open_files)
-
-    def _open_files(
-        self, directory: str, names: Sequence[str], sizes: NDArray[np.int64]
-    ) -> IOFiles:
-        return OpenFiles(
-            directory,
-            names,
-            sizes,
-            _Map,
-            fill_from_memory,
-            closed=0,
-            dtype=np.int64,
-            limit=self.max_open_files or default_limit(),
-        )
+    _kind = HandleKind(_Map, fill_from_memory, closed=0, dtype=np.int64)
