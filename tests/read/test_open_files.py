@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import signal
 import threading
+import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -334,3 +338,31 @@ def test_a_thousand_parts_with_64_descriptors(
     assert found == [expected["token"].tolist()] * threads
     assert verified == 1000
     assert left == 0
+
+
+def test_a_forked_process_begins_anew() -> None:
+    """Another thread holds the lock and the last handle allowed; the child has neither thread."""
+    stub = Stub()
+    begun, go_on = threading.Event(), threading.Event()
+    files = stub.files(5, 1)
+    files._fill = slow_fill(stub, begun, go_on, [])
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(read, files, [0])
+        assert begun.wait(60)
+        with files._closing, warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: the point
+            child = os.fork()
+            if not child:
+                files._fill = stub.fill
+                right = read(files, [1, 2, 3, 2]) == [1, 2, 3, 2] and files.open_count() == 1
+                files.close()
+                os._exit(0 if right and files.open_count() == 0 else 1)
+        go_on.set()
+        assert future.result(60) == [0]
+    deadline = time.monotonic() + 30
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)

@@ -103,10 +103,10 @@ class OpenFiles:
 
     def _begin(self) -> None:
         """Nothing is open. Also the state in a forked process, which has no other threads."""
-        self._process = os.getpid()
-        self._alive = 0
         self._closing = threading.Condition()  # its lock is held to change what is below
         self._table = self._table_of({})
+        self._alive = 0
+        self._process = os.getpid()
 
     def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """See `guideloom.types.IOFiles.fill`."""
@@ -125,6 +125,8 @@ class OpenFiles:
 
     def close(self) -> None:
         """Give up all handles; those that a thread still reads from close when it is done."""
+        if self._process != os.getpid():
+            self._begin()
         with self._closing:
             self._table = self._table_of({})
 
@@ -167,12 +169,10 @@ class OpenFiles:
         handles = self._table.handles
         missing = sum(file not in handles for file in wanted)
         spare = self._alive + missing - self._limit if wanted else len(handles)
-        others = [file for file in handles if file not in wanted][: max(spare, 0)]
-        kept = dict.fromkeys(handles.keys() - set(others))
-        del handles
+        others = set([file for file in handles if file not in wanted][: max(spare, 0)])
         if others:
-            now = self._table.handles
-            self._table = self._table_of({file: now[file] for file in now if file in kept})
+            kept = {file: handle for file, handle in handles.items() if file not in others}
+            self._table = self._table_of(kept)
 
     def _table_of(self, handles: dict[int, _Held]) -> _Table:
         values = np.full(len(self._sizes), self._closed, dtype=self._dtype)
@@ -185,6 +185,8 @@ class OpenFiles:
         return _Held(handle, self._released)
 
     def _released(self) -> None:
+        if self._process != os.getpid():
+            return  # in a forked process, of the parent's
         with self._closing:
             self._alive -= 1
             self._closing.notify()
