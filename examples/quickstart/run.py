@@ -25,8 +25,10 @@ class StageError(Exception):
     """A stage did not do what it should."""
 
 
-def demonstrate(folder: Path, steps: int, checkpoint_every: int, text_bytes: int) -> None:
-    """All stages, in `folder`.
+def demonstrate(
+    folder: Path, steps: int, checkpoint_every: int, text_bytes: int, *, keep: bool
+) -> None:
+    """All stages, in `folder`, which the caller means to keep or not.
 
     Raises:
         StageError: a stage failed.
@@ -50,6 +52,7 @@ def demonstrate(folder: Path, steps: int, checkpoint_every: int, text_bytes: int
     run_and_kill(train_killed, killed / LOG, kill_at)
     killed_at = count_steps(killed / LOG)
     say(f"Killed at step {killed_at}; start the same command again")
+    print(" ".join(["python", *map(str, train_killed[1:])]))
     run_to_the_end(train_killed)
 
     say("Compare the killed and resumed run with the uninterrupted one")
@@ -61,8 +64,11 @@ def demonstrate(folder: Path, steps: int, checkpoint_every: int, text_bytes: int
     print(f"loss               {losses[0]:.2f} -> {losses[-1]:.2f}")
     print(f"killed at step     {killed_at}")
     print(f"resumed from step  {resumed_from}")
+    print(f"computed again     {killed_at - resumed_from} steps, from the same batches")
     print("losses             identical")
     print("weights            identical")
+    if keep:
+        print(f"kept in            {folder}")
 
 
 def say(text: str) -> None:
@@ -119,7 +125,11 @@ def main() -> None:
         folder = options.folder or Path(temporary)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            demonstrate(folder, options.steps, options.checkpoint_every, options.bytes)
+            keep = options.folder is not None
+            print(
+                f"Takes about a minute. Works in {folder}{'' if keep else ', removed at the end'}."
+            )
+            demonstrate(folder, options.steps, options.checkpoint_every, options.bytes, keep=keep)
         except (StageError, DifferenceError, GuideLoomError, OSError) as error:
             sys.exit(f"run.py: {error}")
         except KeyboardInterrupt:

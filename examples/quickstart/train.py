@@ -100,7 +100,7 @@ def train(directory: Path, run: Path, steps: int, checkpoint_every: int) -> None
             loss = training.learn(next(batches)["tokens"])
             log.write(json.dumps({"step": training.step, "loss": loss}) + "\n")
             log.flush()
-            if training.step % SHOW_EVERY == 0 or training.step == steps:
+            if training.step % SHOW_EVERY == 0 or training.step in (1, steps):
                 print(f"step {training.step:5d}   loss {loss:.4f}", flush=True)
             if training.step % checkpoint_every == 0 or training.step == steps:
                 checkpoint.save(run, training.step, state)

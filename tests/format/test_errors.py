@@ -12,6 +12,7 @@ import re
 import pytest
 
 import guideloom_format
+from format.failing import fail
 from guideloom_format import GuideLoomError, _errors
 
 CLASSES: dict[str, type[GuideLoomError]] = {
@@ -102,13 +103,9 @@ def test_every_error_keeps_its_cause_and_notes(name: str) -> None:
     assert pickle.loads(pickle.dumps(caught.value)).__notes__ == ["a note"]
 
 
-def fail(name: str) -> None:
-    raise CLASSES[name](TEXT)
-
-
 def test_every_error_comes_out_of_another_process() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        pending = {name: pool.apply_async(fail, (name,)) for name in CLASSES}
+        pending = {name: pool.apply_async(fail, (kind, TEXT)) for name, kind in CLASSES.items()}
         for name, result in pending.items():
             with pytest.raises(CLASSES[name]) as caught:
                 result.get(timeout=60)

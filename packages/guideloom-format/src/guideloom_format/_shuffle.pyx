@@ -104,6 +104,14 @@ cdef int64_t permute_many(
 
 
 cdef class FeistelShuffler:
+    """FeistelShuffler(length, rng, rounds=10)
+
+    A pseudo-random permutation of [0, length), computed per index: the algorithm `feistel-1`.
+    Nothing is stored but its keys, 2 * rounds raw words of `rng` (a numpy Generator or
+    BitGenerator). `FeistelShuffler.from_seed(length, seed, epoch=0)` gives the order that
+    `EpochPlan` and the loader use.
+    """
+
     cdef Network _net
     cdef readonly int rounds
 
@@ -131,15 +139,18 @@ cdef class FeistelShuffler:
 
     @classmethod
     def from_seed(cls, length, seed, *, epoch=0, rounds=DEFAULT_ROUNDS):
+        """The shuffler of one epoch; any integers from 0 up are seeds and epochs."""
         seed = as_index("seed", seed, 0, None)
         epoch = as_index("epoch", epoch, 0, None)
         sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
         return cls(length, np.random.Philox(sequence), rounds)
 
     def shuffle(self, index):
+        """The value at `index` of the permuted order; an int, or an int64 array of any shape."""
         return self._apply(index, False, "index")
 
     def unshuffle(self, value):
+        """The inverse of `shuffle`."""
         return self._apply(value, True, "value")
 
     def __len__(self):

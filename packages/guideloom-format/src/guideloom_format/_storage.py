@@ -50,10 +50,12 @@ class StreamStorage:
                     f"the storage format {type(storage_format).__name__} has no {name!r}; a stream "
                     "format needs stream_dtype, pack and unpack, see guideloom.types"
                 )
-        if read_interface is not None and not hasattr(read_interface, "open"):
+        if read_interface is not None and (
+            isinstance(read_interface, type) or not hasattr(read_interface, "open")
+        ):
             raise TypeError(
-                f"read_interface is {type(read_interface).__name__}, which has no open(); pass a "
-                "backend such as guideloom.io.MmapIO()"
+                f"read_interface is {read_interface!r}; expected an instance of a backend, such as "
+                "guideloom.io.MmapIO()"
             )
         self.storage_format = storage_format
         self.element_type: np.dtype[Any] = storable_dtype(storage_format.stream_dtype)
@@ -101,5 +103,6 @@ def require(module: str, wanted: str) -> Any:
         package = module.replace("_", "-")
         raise MissingPackageError(
             f"{wanted} needs the package {package}, which is not installed. "
-            f"Install it with: pip install {package}"
+            f"Install it with: pip install {package} (from a clone of the repository: "
+            f"pip install ./packages/guideloom-format ./packages/{package})"
         ) from error

@@ -110,7 +110,11 @@ class StreamDatasetReader(Sequence[Any]):
         """Whether the storage format can make a batch without Python code per sample."""
         return self._unpack_batch is not None
 
+    def __repr__(self) -> str:
+        return f"StreamDatasetReader({self.dataset!r}) over {self.stream!r}"
+
     def __len__(self) -> int:
+        """Samples."""
         return self.stream.windows(self._length, self._stride)
 
     def __getitem__(self, index: Any) -> Any:

@@ -109,7 +109,12 @@ class StreamReader:
         self._opened()
         return self._fingerprint
 
+    def __repr__(self) -> str:
+        state = f"{len(self._index)} elements" if self._files is not None else "not open"
+        return f"StreamReader({self._storage!r}), {state}"
+
     def __len__(self) -> int:
+        """Elements over all shards."""
         self._opened()
         return len(self._index)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +58,7 @@ class StatefulDataLoader:
             `unpack_batch` (`StreamNumpyFormat` has), and through torch's `default_collate` if not.
         local_batch_size: samples per step on this rank.
         rank: of this process. Left out, it comes from `torch.distributed` if that is initialized,
-            and is 0 otherwise.
+            and is 0 otherwise, in a job of one process.
         world_size: number of processes; left out, as for `rank`.
         num_workers: threads that load batches; 0 loads in the thread that iterates.
         shuffle: whether the samples come in `feistel-1` order, another one every epoch.
@@ -93,7 +94,9 @@ class StatefulDataLoader:
             )
         self.dataset = dataset
         self._collate_fn = collate_fn
-        found_rank, found_world_size = _distributed()
+        found_rank, found_world_size = (0, 1)
+        if rank is None or world_size is None:
+            found_rank, found_world_size = _distributed()
         self._options: dict[str, Any] = {
             "seed": as_index("shuffle_seed", 0 if shuffle_seed is None else shuffle_seed, 0, None),
             "shuffle": bool(shuffle),
@@ -147,6 +150,13 @@ class StatefulDataLoader:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
+        epoch, position = self._at
+        return (
+            f"StatefulDataLoader({self.dataset!r}, {options}) at epoch {epoch}, position {position}"
+        )
 
     def close(self) -> None:
         """Stop the workers and close the dataset. Position and delivered batches stay."""
@@ -309,7 +319,18 @@ def _load_function(
 
 
 def _distributed() -> tuple[int, int]:
-    """(rank, world size) of torch.distributed if it is initialized; (0, 1) otherwise."""
+    """(rank, world size) of torch.distributed if it is initialized; (0, 1) in a single process.
+
+    Raises:
+        ValueError: a launcher has started several processes, and which one this is is not known.
+    """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    launched = os.environ.get("WORLD_SIZE", "1")
+    if launched.strip() != "1":
+        raise ValueError(
+            f"the environment has WORLD_SIZE={launched}, torch.distributed is not initialized, and "
+            "rank and world_size were not both given: every process would read the same samples. "
+            "Call torch.distributed.init_process_group() first, or pass rank= and world_size="
+        )
     return 0, 1

@@ -21,7 +21,8 @@ from guideloom_format import StateMismatchError
 STATE_VERSION = 1
 ALGORITHM = "feistel-1"
 _HINTS = {
-    "dataset": "the state belongs to other data, or the dataset has grown or was written anew",
+    "dataset": "the state belongs to other data, or the dataset has grown or was written anew; "
+    "open the data that the state was saved with, or start without the state",
     "shuffle_seed": "build the loader with the seed of the state",
     "shuffle": "build the loader with the same value of shuffle",
     "sequence_length": "build the loader with the same sequence_length",

@@ -194,6 +194,10 @@ class StreamWriter:
         finally:
             self.close()
 
+    def __repr__(self) -> str:
+        pending = {shard: part.length for shard, part in sorted(self._parts.items())}
+        return f"StreamWriter({self._storage!r}), not committed yet: {pending}"
+
     def _usable(self) -> Header:
         if self._failure is not None:
             raise WriterStateError(
