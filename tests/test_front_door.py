@@ -202,10 +202,20 @@ else:
 """
 
 
+CLONE = {
+    "guideloom-write": "./packages/guideloom-format ./packages/guideloom-write",
+    "guideloom-read": "./packages/guideloom-format ./packages/guideloom-read",
+    "guideloom-torch": (
+        "./packages/guideloom-format ./packages/guideloom-read ./packages/guideloom-torch"
+    ),
+}
+
+
 def missing(package: str, wanted: str) -> str:
     return (
         f"{wanted} needs the package {package}, which is not installed. "
-        f"Install it with: pip install {package}\n"
+        f"Install it with: pip install {package} (in a clone of the repository: pip install "
+        f"{CLONE[package]})\n"
     )
 
 

@@ -81,3 +81,26 @@ def test_numpy_integers_are_welcome(directory: Path) -> None:
     assert loader.global_batch_size == 8
     assert ids_of(next(iter(loader))) == [1, 3, 5, 7]
     assert type(loader.state_dict()["position"]) is int
+
+
+@pytest.mark.parametrize("given", [{}, {"rank": 0}, {"world_size": 1}], ids=str)
+@pytest.mark.parametrize("launched", ["2", "64", "0", ""])
+def test_a_launcher_without_a_process_group_is_refused(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, launched: str, given: dict[str, Any]
+) -> None:
+    """Otherwise every process would read the same samples, and nobody would notice."""
+    monkeypatch.setenv("WORLD_SIZE", launched)
+    dataset = StreamDataset(_storage(directory), LENGTH)
+    message = (
+        f"the environment has WORLD_SIZE={launched}, torch.distributed is not initialized, and "
+        "rank and world_size were not both given: every process would read the same samples"
+    )
+    with pytest.raises(ValueError, match=message):
+        StatefulDataLoader(dataset, **given)
+    assert StatefulDataLoader(dataset, rank=0, world_size=1).global_batch_size == 1
+    for single in ("1", None):
+        if single is None:
+            monkeypatch.delenv("WORLD_SIZE")
+        else:
+            monkeypatch.setenv("WORLD_SIZE", single)
+        assert StatefulDataLoader(dataset, **given).global_batch_size == 1

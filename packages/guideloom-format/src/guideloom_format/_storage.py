@@ -89,6 +89,9 @@ class StreamStorage:
         return f"StreamStorage({str(self.directory)!r}, {self.storage_format!r})"
 
 
+_NEEDS = {"guideloom-torch": ["guideloom-read"]}
+
+
 def require(module: str, wanted: str) -> Any:
     """The module of another GuideLoom package.
 
@@ -101,8 +104,10 @@ def require(module: str, wanted: str) -> Any:
         if error.name != module:
             raise
         package = module.replace("_", "-")
+        needed = ["guideloom-format", *_NEEDS.get(package, ()), package]
+        folders = " ".join(f"./packages/{name}" for name in needed)
         raise MissingPackageError(
             f"{wanted} needs the package {package}, which is not installed. "
-            f"Install it with: pip install {package} (from a clone of the repository: "
-            f"pip install ./packages/guideloom-format ./packages/{package})"
+            f"Install it with: pip install {package} (in a clone of the repository: "
+            f"pip install {folders})"
         ) from error
