@@ -91,9 +91,9 @@ class Watched(PosixFiles):
         with self._step("write", self._paths[descriptor]):
             super().write(descriptor, data)
 
-    def size(self, descriptor: int) -> int:
-        with self._step("size", self._paths[descriptor]):
-            return super().size(descriptor)
+    def size(self, path: str) -> int:
+        with self._step("size", path):
+            return super().size(path)
 
     def sync(self, descriptor: int) -> None:
         with self._step("sync", self._paths[descriptor]):

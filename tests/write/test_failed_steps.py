@@ -65,8 +65,8 @@ def test_a_file_that_changed_its_size_is_not_committed(tmp_path: Path) -> None:
     """Something else appended to the data file, or the file system lost a write."""
 
     class Longer(Watched):
-        def size(self, descriptor: int) -> int:
-            return super().size(descriptor) + 1
+        def size(self, path: str) -> int:
+            return super().size(path) + 1
 
     with (
         pytest.raises(WriteError, match=r"\.elements has 46 bytes after 45 were written"),

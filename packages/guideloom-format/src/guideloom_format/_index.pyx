@@ -38,25 +38,23 @@ cdef struct Windows:
     int64_t itemsize
 
 
-cdef int64_t first_outside(const Windows* asked) noexcept nogil:
-    """The position of the first id outside [0, count), or -1."""
-    cdef int64_t k
-    for k in range(asked.windows):
-        if asked.ids[k] < 0 or asked.ids[k] >= asked.count:
-            return k
-    return -1
-
-
 cdef int64_t plan_windows(
     const int64_t[::1] ends, const Windows* asked, int64_t* rows, int64_t capacity
 ) noexcept nogil:
-    """Write one row per segment, as many as fit; the number of rows that all windows need."""
+    """Write one row per segment, as many as fit; the number of rows that all windows need.
+
+    Each id is read once and checked then, since another thread may change it: a negative result
+    -1 - k says that id k is outside.
+    """
     cdef int64_t needed = 0, out = 0
-    cdef int64_t part, element, left, taken, begin, k
-    if asked.length == 0:
-        return 0
+    cdef int64_t part, element, left, taken, begin, k, window
     for k in range(asked.windows):
-        element = asked.ids[k] * asked.stride
+        window = asked.ids[k]
+        if window < 0 or window >= asked.count:
+            return -1 - k
+        if asked.length == 0:
+            continue
+        element = window * asked.stride
         left = asked.length
         part = first_part_after(ends, element)
         while left > 0:
@@ -148,8 +146,8 @@ cdef class StreamIndex:
             PyBuffer_Release(&view)
 
     cdef int _check(self, Windows* asked) except -1:
-        """Set the number of windows there are, and refuse what is not one of them."""
-        cdef int64_t bad, most
+        """Set the number of windows there are, and refuse sizes that cannot be."""
+        cdef int64_t most
         if asked.length < 0 or asked.stride < 1 or max(asked.length, asked.stride) > LIMIT:
             self.count(asked.length, asked.stride)
         most = LIMIT // asked.itemsize if asked.itemsize > 0 else -1
@@ -161,13 +159,6 @@ cdef class StreamIndex:
         asked.count = 0
         if asked.length <= self.total:
             asked.count = (self.total - asked.length) // asked.stride + 1
-        bad = first_outside(asked)
-        if bad >= 0:
-            raise IndexError(
-                f"window {asked.ids[bad]} at position {bad} is outside [0, {asked.count}): the "
-                f"stream has {self.total} elements, a window {asked.length}, with stride "
-                f"{asked.stride}"
-            )
         return 0
 
     cdef object _rows(self, const Windows* asked):
@@ -181,4 +172,11 @@ cdef class StreamIndex:
             with nogil:
                 needed = plan_windows(self._ends, asked, <int64_t*>view.buf, capacity)
             PyBuffer_Release(&view)
+            if needed < 0:
+                bad = -1 - needed
+                raise IndexError(
+                    f"window {asked.ids[bad]} at position {bad} is outside [0, {asked.count}): the "
+                    f"stream has {self.total} elements, a window {asked.length}, with stride "
+                    f"{asked.stride}"
+                )
         return rows

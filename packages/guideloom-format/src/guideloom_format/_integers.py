@@ -35,7 +35,7 @@ def as_index(name: str, value: Any, low: int, high: int | None) -> int:
     number = as_integer(name, value)
     if number < low or (high is not None and number > high):
         interval = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise ValueError(f"{name} is {number}; expected {interval}")
+        raise ValueError(f"{name} is {shown(number)}; expected {interval}")
     return number
 
 
@@ -46,6 +46,8 @@ def index_array(name: str, values: Any) -> NDArray[np.int64]:
         TypeError: the array does not hold integers.
         ValueError: an unsigned value does not fit in int64.
     """
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array; give values to all with .filled(value)")
     array = np.asarray(values)
     if array.dtype == np.int64 and array.flags.c_contiguous and array.flags.aligned:
         return array.view(np.int64)  # the very dtype, where there are several that are equal
@@ -58,3 +60,10 @@ def index_array(name: str, values: Any) -> NDArray[np.int64]:
         if largest > np.iinfo(np.int64).max:
             raise ValueError(f"{name} holds {largest}; the largest value allowed is 2**63 - 1")
     return np.array(array, dtype=np.int64, order="C")
+
+
+def shown(number: int) -> str:
+    """An integer for a message; Python refuses to print those of more than 4,300 digits."""
+    return (
+        str(number) if number.bit_length() <= 256 else f"an integer of {number.bit_length()} bits"
+    )

@@ -39,6 +39,14 @@ def roles_of_kind(kind: str, where: str) -> tuple[str, ...]:
     return ROLES_OF_KIND[kind]
 
 
+def gap_error(where: str, shard: int, found: int, expected: int) -> DamagedFileError:
+    """The error for a shard with a gap in the numbers of its parts."""
+    return DamagedFileError(
+        f"{where}: shard {shard} has part {found} where part {expected} is expected; a commit "
+        "record is missing or there twice. Restore it from a copy"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class FileFacts:
     """Size and whole-file CRC32C of one data file."""
@@ -170,11 +178,7 @@ class PartTable:
         expected = np.zeros(len(self), dtype=np.int64)
         expected[1:] = np.where(same_shard[1:], self.part[:-1] + 1, 0)
         for k in np.flatnonzero(self.part != expected)[:1]:
-            raise DamagedFileError(
-                f"{where}: shard {int(self.shard[k])} has part {int(self.part[k])} where part "
-                f"{int(expected[k])} is expected; a commit record is missing or there twice. "
-                "Restore it from a copy"
-            )
+            raise gap_error(where, int(self.shard[k]), int(self.part[k]), int(expected[k]))
         for k in np.flatnonzero(self.shard[1:] < self.shard[:-1])[:1]:
             raise DamagedFileError(
                 f"{where}: shard {int(self.shard[k + 1])} follows shard {int(self.shard[k])}; "

@@ -119,14 +119,17 @@ cdef class FeistelShuffler:
         length = as_index("length", length, 0, MAX_LENGTH)
         rounds = as_index("rounds", rounds, 2, MAX_ROUNDS)
         bit_generator = getattr(rng, "bit_generator", rng)
-        if not hasattr(bit_generator, "random_raw"):
+        if isinstance(bit_generator, type) or not hasattr(bit_generator, "random_raw"):
+            name = rng.__name__ if isinstance(rng, type) else type(rng).__name__
             raise TypeError(
-                f"rng is {type(rng).__name__}; expected a numpy.random.Generator or BitGenerator, "
+                f"rng is {name}; expected a numpy.random.Generator or BitGenerator, "
                 "for example numpy.random.default_rng(seed)"
             )
         # The low halves of two raw words per key: the same rule for 32-bit and 64-bit generators.
         words = np.asarray(bit_generator.random_raw(2 * rounds), dtype=np.uint64)
-        words &= np.uint64(0xFFFFFFFF)
+        if words.shape != (2 * rounds,):
+            raise TypeError(f"rng gave raw words of shape {words.shape}; expected {(2 * rounds,)}")
+        words = words & np.uint64(0xFFFFFFFF)
         keys = (words[0::2] << np.uint64(32)) | words[1::2]
         self._net.length = length
         left_size = max(MIN_SIDE, math.isqrt(max(length, 1) - 1) + 1)

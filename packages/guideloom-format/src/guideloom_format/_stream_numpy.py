@@ -107,7 +107,12 @@ class StreamNumpyFormat:
 def _column(name: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """`value` with the base type of the field, checked."""
     base, shape = _base(dtype)
-    array = np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise DataError(f"field {name!r} is a masked array; give values to all with .filled(value)")
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise DataError(f"field {name!r} is not an array: {error}") from error
     if array.ndim != 1 + len(shape) or array.shape[1:] != shape:
         raise DataError(
             f"field {name!r} has shape {array.shape}; expected (n,{' ' if shape else ''}"
@@ -141,6 +146,12 @@ def _keeps_every_value(given: np.dtype[Any], stored: np.dtype[Any]) -> bool:
     """Whether no value changes: numbers stay numbers, text text, and no integer is rounded."""
     if given.kind in "iu" and stored.kind in "fc":
         return 8 * given.itemsize <= np.finfo(stored).nmant + 1
+    if given.names is not None or stored.names is not None:
+        return given.names == stored.names and all(
+            _keeps_every_value(given[name].base, stored[name].base)
+            and given[name].shape == stored[name].shape
+            for name in given.names or ()
+        )
     numbers = "biufc"
     alike = given.kind == stored.kind or (given.kind in numbers and stored.kind in numbers)
     return alike and np.can_cast(given, stored, "safe")

@@ -22,7 +22,7 @@ from guideloom_format import (
 )
 from guideloom_format._header import MAX_HEADER_BYTES
 from guideloom_format._manifest import MAX_MANIFEST_BYTES
-from guideloom_format._parts import roles_of_kind
+from guideloom_format._parts import gap_error, roles_of_kind
 from guideloom_format._record import MAX_RECORD_BYTES
 
 
@@ -68,11 +68,10 @@ def read_contents(session: IOSession, directory: str, header: Header) -> Content
     table = manifest.table if manifest is not None else None
     known = set(zip(table.shard.tolist(), table.part.tolist(), strict=True)) if table else set()
     found = {pair for name in listed or () if (pair := _names.parse_commit_name(name)) is not None}
-    new = sorted(found - known)
+    new = _read_parts(session, directory, header, found - known, known)
     if new or table is None:
         parts = [table.row(k) for k in range(len(table))] if table is not None else []
-        parts += [_read_part(session, header, shard, part) for shard, part in new]
-        table = PartTable.from_parts(parts, roles)
+        table = PartTable.from_parts(parts + new, roles)
         table.check(header.kind, header.element_type.itemsize, f"{directory}/{_names.COMMITS}")
     return Contents(header, table, table.fingerprint(header.dataset_id))
 
@@ -91,15 +90,47 @@ def _read_manifest(session: IOSession, directory: str, header: Header) -> Manife
     )
 
 
-def _read_part(session: IOSession, header: Header, shard: int, part: int) -> Part:
+def _read_parts(
+    session: IOSession,
+    directory: str,
+    header: Header,
+    listed: set[tuple[int, int]],
+    known: set[tuple[int, int]],
+) -> list[Part]:
+    """The parts of the listed records.
+
+    A listing that is made while a writer commits can have a record without the one before it,
+    which was there earlier: those are read by name.
+    """
+    last: dict[int, int] = {}
+    for shard, part in listed:
+        last[shard] = max(part, last.get(shard, 0))
+    parts = []
+    for shard in sorted(last):
+        for part in range(last[shard] + 1):
+            if (shard, part) in known:
+                continue
+            read = _read_part(session, header, shard, part)
+            if read is not None:
+                parts.append(read)
+            elif (shard, part) in listed:
+                raise DamagedFileError(
+                    f"{_names.COMMITS}/{_names.commit_name(shard, part)} was listed and is gone; "
+                    "commit records are never removed. Open again, and restore the file from a "
+                    "copy if this repeats"
+                )
+            else:
+                behind = min(n for number, n in listed if number == shard and n > part)
+                raise gap_error(f"{directory}/{_names.COMMITS}", shard, behind, part)
+    return parts
+
+
+def _read_part(session: IOSession, header: Header, shard: int, part: int) -> Part | None:
     name = f"{_names.COMMITS}/{_names.commit_name(shard, part)}"
     try:
         data = session.read_file(name, MAX_RECORD_BYTES)
-    except FileNotFoundError as error:
-        raise DamagedFileError(
-            f"{name} was listed and is gone; commit records are never removed. Open again, and "
-            "restore the file from a copy if this repeats"
-        ) from error
+    except FileNotFoundError:
+        return None
     return CommitRecord.decode(
         data, dataset_id=header.dataset_id, kind=header.kind, shard=shard, part=part
     ).part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -38,6 +38,8 @@ class StreamDataset:
     def __init__(
         self, storage: StreamStorage, sequence_length: int, stride: int | None = None
     ) -> None:
+        if not hasattr(storage, "storage_format"):
+            raise TypeError(f"storage is {type(storage).__name__}; expected a StreamStorage")
         self.storage = storage
         self.sequence_length = as_index("sequence_length", sequence_length, 1, 2**31)
         self.stride = (
@@ -117,6 +119,17 @@ class StreamDatasetReader(Sequence[Any]):
         """Samples."""
         return self.stream.windows(self._length, self._stride)
 
+    def __iter__(self) -> Iterator[Any]:
+        """All samples in order. An IndexError on the way is an error, and not the end."""
+        return map(self.__getitem__, range(len(self)))
+
+    def __reversed__(self) -> Iterator[Any]:
+        return map(self.__getitem__, reversed(range(len(self))))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the dataset; the copy is not open."""
+        return (StreamDatasetReader, (self.dataset,))
+
     def __getitem__(self, index: Any) -> Any:
         """A sample for an int, negative ones counted from the end; a list of samples otherwise.
 
@@ -166,8 +179,10 @@ class StreamDatasetReader(Sequence[Any]):
             IndexError: an id outside its interval.
             TypeError: the storage format has no `unpack_batch`, or `out` does not fit.
         """
+        if type(ids) is not np.ndarray:
+            ids = index_array("ids", ids)
         if out is not None:
-            self._check_out(out, len(ids))
+            self._check_out(out, ids.size)
         if self._only is not None and out is not None:
             self.stream.elements(ids, self._length, self._stride, out[self._only])
             return out
@@ -189,22 +204,31 @@ class StreamDatasetReader(Sequence[Any]):
     def _check_out(self, out: Mapping[str, NDArray[Any]], count: int) -> None:
         if not self._fields:
             raise TypeError("gather takes `out` with StreamNumpyFormat only")
+        if not isinstance(out, Mapping):
+            raise TypeError(f"out is {type(out).__name__}; expected a mapping of field to array")
         if len(out) != len(self._fields):
             raise TypeError(f"out has the fields {sorted(out)}; expected {sorted(self._fields)}")
         for name, (base, shape) in self._fields.items():
             array = out.get(name)
             if (
                 not isinstance(array, np.ndarray)
+                or isinstance(array, np.ma.MaskedArray)
                 or array.shape != (count, self._length, *shape)
                 or array.dtype != base
                 or not array.flags.carray
             ):
-                found = (
-                    f"an array of shape {array.shape} and dtype {array.dtype}"
-                    if isinstance(array, np.ndarray)
-                    else type(array).__name__
-                )
                 raise TypeError(
-                    f"out[{name!r}] is {found}; expected a writable C-contiguous array of shape "
-                    f"{(count, self._length, *shape)} and dtype {base}"
+                    f"out[{name!r}] is {_describe(array)}; expected a writable C-contiguous array "
+                    f"of shape {(count, self._length, *shape)} and dtype {base}"
                 )
+
+
+def _describe(array: object) -> str:
+    if not isinstance(array, np.ndarray):
+        return type(array).__name__
+    text = f"an array of shape {array.shape} and dtype {array.dtype}"
+    if isinstance(array, np.ma.MaskedArray):
+        text += ", masked"
+    if not array.flags.writeable:
+        text += ", read-only"
+    return text if array.flags.c_contiguous else text + ", not C-contiguous"

@@ -8,6 +8,7 @@ of one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,15 +19,26 @@ from guideloom_format import (
     Header,
     IOFiles,
     IOSession,
+    PartTable,
     StreamIndex,
     StreamStorage,
 )
 from guideloom_format._index import MAX_ELEMENTS
 from guideloom_format._integers import as_index, as_integer, index_array
 from guideloom_format._parts import ELEMENTS
-from guideloom_read._contents import read_contents, read_header
+from guideloom_read._contents import Contents, read_contents, read_header
 from guideloom_read._file_names import FileNames
 from guideloom_read.io import PosixPreadIO
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A dataset as it was when the reader was opened, and the means to read it."""
+
+    session: IOSession
+    files: IOFiles
+    index: StreamIndex
+    contents: Contents
 
 
 class StreamReader:
@@ -44,12 +56,12 @@ class StreamReader:
 
     def __init__(self, storage: StreamStorage) -> None:
         self._storage = storage
-        self._session: IOSession | None = None
-        self._files: IOFiles | None = None
+        self._dtype = storage.element_type
+        self._now: _Opened | None = None  # replaced as one: other threads may be reading
 
     def open(self) -> Self:
         """Read header and table of parts. Data files are opened when they are first read."""
-        if self._files is not None:
+        if self._now is not None:
             return self
         storage = self._storage
         directory = str(storage.directory)
@@ -61,25 +73,23 @@ class StreamReader:
         except BaseException:
             session.close()
             raise
-        self._header = header
-        self._table = contents.table
-        self._fingerprint = contents.fingerprint
-        self._index = StreamIndex(contents.table.length)
-        self._dtype = storage.element_type
-        self._session = session
-        self._files = session.open_files(
+        files = session.open_files(
             FileNames(contents.table, ELEMENTS), contents.table.nbytes[ELEMENTS]
         )
+        index = StreamIndex(contents.table.length)
+        self._now = _Opened(session, files, index, contents)
         return self
 
     def close(self) -> None:
         """Give back files and maps. Arrays that were returned stay valid."""
-        files, session = self._files, self._session
-        self._files = self._session = None
-        if files is not None:
-            files.close()
-        if session is not None:
-            session.close()
+        now, self._now = self._now, None
+        if now is not None:
+            now.files.close()
+            now.session.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the description; the copy is not open."""
+        return (StreamReader, (self._storage,))
 
     def __enter__(self) -> Self:
         return self.open()
@@ -100,23 +110,21 @@ class StreamReader:
     @property
     def header(self) -> Header:
         """What the dataset says of itself, with the writer's `user` object."""
-        self._opened()
-        return self._header
+        return self._opened().contents.header
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 over identity and content of all parts, as they were opened."""
-        self._opened()
-        return self._fingerprint
+        return self._opened().contents.fingerprint
 
     def __repr__(self) -> str:
-        state = f"{len(self._index)} elements" if self._files is not None else "not open"
+        now = self._now
+        state = f"{len(now.index)} elements" if now is not None else "not open"
         return f"StreamReader({self._storage!r}), {state}"
 
     def __len__(self) -> int:
         """Elements over all shards."""
-        self._opened()
-        return len(self._index)
+        return len(self._opened().index)
 
     def read(self, start: int, length: int) -> Any:
         """The decoded window of the elements `start` to ``start + length``; it may cross shards.
@@ -140,17 +148,16 @@ class StreamReader:
 
     def windows(self, length: int, stride: int) -> int:
         """Number of windows of `length` elements that start at multiples of `stride`."""
-        self._opened()
-        return self._index.count(length, stride)
+        return self._opened().index.count(length, stride)
 
     def samples(self, ids: NDArray[np.int64], length: int, stride: int) -> list[Any]:
         """The decoded windows that start at ``ids * stride``."""
-        files = self._opened()
-        plan = self._index.plan(ids, length, self._dtype.itemsize, stride)
+        now = self._opened()
+        plan = now.index.plan(ids, length, self._dtype.itemsize, stride)
         elements = np.empty((ids.size, length), dtype=self._dtype)
-        files.fill(plan, elements)
+        now.files.fill(plan, elements)
         unpack = self._storage.storage_format.unpack
-        origins = self._origins(plan, ids.size, length)
+        origins = self._origins(now.contents.table, plan, ids.size, length)
         return [
             unpack(window, lengths, shards)
             for window, (lengths, shards) in zip(elements, origins, strict=True)
@@ -171,22 +178,24 @@ class StreamReader:
             stride: elements between the starts of neighbouring windows.
             out: where to put them: C-contiguous and writable, of exactly the right size.
         """
-        files = self._files
-        if files is None:
-            files = self._opened()
-        plan = self._index.plan(ids, length, self._dtype.itemsize, stride)
+        now = self._now
+        if now is None:
+            now = self._opened()
+        if type(ids) is not np.ndarray:
+            ids = index_array("ids", ids)
+        plan = now.index.plan(ids, length, self._dtype.itemsize, stride)
         if out is None:
-            out = np.empty((len(ids), length), dtype=self._dtype)
-        files.fill(plan, out)
+            out = np.empty((ids.size, length), dtype=self._dtype)
+        now.files.fill(plan, out)
         return out
 
-    def _opened(self) -> IOFiles:
-        if self._files is None:
+    def _opened(self) -> _Opened:
+        if self._now is None:
             raise ValueError("the reader is not open; use it in a with block, or call open() first")
-        return self._files
+        return self._now
 
     def _origins(
-        self, plan: NDArray[np.int64], count: int, length: int
+        self, table: PartTable, plan: NDArray[np.int64], count: int, length: int
     ) -> Iterator[tuple[list[int], list[int]]]:
         """For each window, how many elements came from which shards."""
         rows = iter(plan[:, [0, 2]].tolist())
@@ -198,7 +207,7 @@ class StreamReader:
                 part, nbytes = next(rows)
                 taken = nbytes // self._dtype.itemsize
                 missing -= taken
-                shard = int(self._table.shard[part])
+                shard = int(table.shard[part])
                 if shards and shards[-1] == shard:
                     lengths[-1] += taken
                 else:

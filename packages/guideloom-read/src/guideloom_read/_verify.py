@@ -20,6 +20,7 @@ from guideloom_format import (
     IOSession,
     MissingFileError,
     PartTable,
+    ReadError,
     block_checksums,
     crc32c,
 )
@@ -90,14 +91,14 @@ def verify(directory: str | os.PathLike[str], io: IOReader | None = None) -> Ver
         DatasetNotFoundError: there is no dataset.
         ReadError: the storage failed.
     """
-    path = str(directory)
+    path = os.fspath(directory)
     session = (io or PosixPreadIO()).open(path)
     report = VerifyReport()
     try:
         try:
             header = read_header(session, path)
             table = read_contents(session, path, header).table
-        except DatasetNotFoundError:
+        except (DatasetNotFoundError, ReadError):
             raise
         except DatasetError as error:
             report.faults.append(Fault("structure", 0, 0, str(error)))
@@ -122,6 +123,8 @@ def _verify_role(
             try:
                 _check_sizes(session, table, k, (role, crc_role))
                 report.faults.extend(_part_faults(header, table, k, role, data, checksums, report))
+            except ReadError:
+                raise
             except DatasetError as error:
                 report.faults.append(Fault(table.file_name(k, role), 0, 0, str(error)))
     finally:

@@ -281,25 +281,34 @@ class _EpochIterator(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._invalid:
-            raise RuntimeError(
-                f"this iterator is no longer valid: {self._invalid}. Call iter(loader) again; it "
-                "goes on at the loader's position"
-            )
+            raise RuntimeError(self._message())
         if self._batches is None:
             raise StopIteration
+        position = min(self._position + self._batch, self._stop)
+        at = (self._epoch + 1, 0) if position == self._stop else (self._epoch, position)
         try:
             batch = next(self._batches)
         except StopIteration:
+            if self._batches is None:
+                raise RuntimeError(self._message()) from None
             self._batches = None
             self._loader._at = (self._epoch + 1, 0)  # also after an epoch without a batch
             raise
         except BaseException:
             self.retire("a batch could not be loaded")  # and is not skipped
             raise
-        self._position = min(self._position + self._batch, self._stop)
-        ended = self._position == self._stop
-        self._loader._at = (self._epoch + 1, 0) if ended else (self._epoch, self._position)
+        if self._invalid:  # meanwhile, by another thread or by the load itself
+            raise RuntimeError(self._message())
+        # No call from here on: nothing can come between the batch and its position.
+        self._position = position
+        self._loader._at = at
         return batch
+
+    def _message(self) -> str:
+        return (
+            f"this iterator is no longer valid: {self._invalid}. Call iter(loader) again; it goes "
+            "on at the loader's position"
+        )
 
     def retire(self, reason: str) -> None:
         """Stop the workers; further calls of next() raise."""

@@ -11,6 +11,7 @@ arrives in its turn, as it was raised.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -80,6 +81,7 @@ class ThreadMapper(BaseNode[Any]):  # type: ignore[misc]
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._threads = threads
         self._started = False
+        self._process = os.getpid()
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         """Begin where the source begins."""
@@ -89,7 +91,16 @@ class ThreadMapper(BaseNode[Any]):  # type: ignore[misc]
         self._source.reset(initial_state)
 
     def next(self) -> Any:
-        """The next result."""
+        """The next result.
+
+        Raises:
+            RuntimeError: in a forked process, which does not have the threads.
+        """
+        if self._process != os.getpid():
+            raise RuntimeError(
+                f"this iterator's threads are in process {self._process}, this is process "
+                f"{os.getpid()}; call iter(loader) in the process that uses it"
+            )
         self._submit()
         if not self._pending:
             self._stop()

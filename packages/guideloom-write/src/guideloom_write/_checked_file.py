@@ -49,7 +49,7 @@ class PlainFile:
         self.crc = crc32c(data, self.crc) if crc is None else crc
 
     def finish(self) -> FileFacts:
-        """Check the size, make the data durable, close.
+        """Make the data durable, close, check the size of what has the name.
 
         Raises:
             WriteError: the file has not the size that was written.
@@ -57,13 +57,13 @@ class PlainFile:
         """
         if self._descriptor < 0:
             self._descriptor = self._files.reopen(self.path)
-        found = self._files.size(self._descriptor)
+        self.release()
+        found = self._files.size(self.path)
         if found != self.nbytes:
             raise WriteError(
                 f"{self.path} has {found} bytes after {self.nbytes} were written; something else "
                 "writes to it, or the file system lost data"
             )
-        self.release()
         return FileFacts(self.nbytes, self.crc)
 
     def release(self) -> None:

@@ -8,8 +8,17 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from guideloom_format import CommitRecord, Header, StreamStorage, _names
+from guideloom_format import (
+    CommitRecord,
+    Header,
+    Manifest,
+    PartTable,
+    StreamStorage,
+    WriteError,
+    _names,
+)
 from guideloom_format._header import MAX_HEADER_BYTES
+from guideloom_format._manifest import MAX_MANIFEST_BYTES
 from guideloom_format._record import MAX_RECORD_BYTES
 from guideloom_write._files import PosixFiles
 from guideloom_write._part import durable_file, link_exclusively
@@ -18,7 +27,7 @@ VERSION = "0.1.0"
 
 
 def open_or_create(
-    files: PosixFiles, storage: StreamStorage, user: Mapping[str, Any] | None
+    files: PosixFiles, storage: StreamStorage, directory: str, user: Mapping[str, Any] | None
 ) -> Header:
     """The dataset's header. Of several writers that create one at once, one wins.
 
@@ -27,7 +36,6 @@ def open_or_create(
         DatasetError: its header is damaged or too new.
         DataError: `user` is not JSON.
     """
-    directory = str(storage.directory)
     path = os.path.join(directory, _names.HEADER)
     header = _read_header(files, path)
     if header is None:
@@ -58,14 +66,45 @@ def describe(storage_format: Any) -> dict[str, Any]:
     return {"class": f"{kind.__module__}.{kind.__qualname__}"}
 
 
-def committed(files: PosixFiles, directory: str, header: Header, shard: int) -> tuple[int, int]:
+def consolidated(files: PosixFiles, directory: str, header: Header) -> PartTable | None:
+    """The parts that the dataset's manifest has, if there is one; their records may be gone.
+
+    Raises:
+        DatasetError: the manifest is damaged.
+    """
+    path = os.path.join(directory, _names.MANIFEST)
+    try:
+        data = files.read(path, MAX_MANIFEST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    return Manifest.decode(
+        data,
+        dataset_id=header.dataset_id,
+        kind=header.kind,
+        itemsize=header.element_type.itemsize,
+        where=path,
+    ).table
+
+
+def committed(
+    files: PosixFiles, directory: str, header: Header, manifest: PartTable | None, shard: int
+) -> tuple[int, int]:
     """(number of parts, elements in them) that are committed to a shard.
 
     Raises:
         DatasetError: one of the records is damaged.
+        WriteError: the shard has as many parts as the format allows.
     """
     parts = length = 0
+    if manifest is not None:
+        rows = manifest.shard == shard
+        parts, length = int(rows.sum()), int(manifest.length[rows].sum())
     while True:
+        if parts > _names.MAX_PART:
+            raise WriteError(
+                f"{directory}: shard {shard} has {parts} parts, which is all that the format "
+                "allows; go on in another shard"
+            )
         path = os.path.join(directory, _names.COMMITS, _names.commit_name(shard, parts))
         try:
             data = files.read(path, MAX_RECORD_BYTES + 1)

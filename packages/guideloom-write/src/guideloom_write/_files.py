@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 
 import numpy as np
 from numpy.typing import NDArray
+
+from guideloom_format import DamagedFileError
 
 
 class PosixFiles:
@@ -43,9 +46,9 @@ class PosixFiles:
                 raise OSError("the operating system wrote 0 bytes and gave no reason")
             view = view[written:]
 
-    def size(self, descriptor: int) -> int:
-        """Size of the file."""
-        return os.fstat(descriptor).st_size
+    def size(self, path: str) -> int:
+        """Size of the file that has this name."""
+        return os.lstat(path).st_size
 
     def sync(self, descriptor: int) -> None:
         """Make the file's data durable."""
@@ -73,6 +76,8 @@ class PosixFiles:
 
     def read(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of a file, or all of it. FileNotFoundError if it is not there."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        with open(descriptor, "rb") as file:
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with open(os.open(path, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise DamagedFileError(f"{path} is not a regular file; restore it from a copy")
             return file.read(limit)

@@ -91,6 +91,13 @@ class StreamPart:
                 folder failed, committed but perhaps not durable.
         """
         facts = self._elements.finish()
+        stated = self.length * self._header.element_type.itemsize
+        if facts[ELEMENTS].nbytes != stated:
+            raise WriteError(
+                f"shard {self.shard}, part {self.part}: {facts[ELEMENTS].nbytes} bytes were "
+                f"written for {self.length} elements of {stated} bytes; the writer was used by "
+                "several threads at once. Nothing of the part is committed"
+            )
         self._files.sync_folder(self._folder)
         record = CommitRecord(
             self._header.dataset_id,

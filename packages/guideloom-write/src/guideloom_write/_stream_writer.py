@@ -11,6 +11,7 @@ import os
 import resource
 import secrets
 import socket
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from guideloom_format import (
     GuideLoomError,
     Header,
     Owner,
+    PartTable,
     StreamStorage,
     WriteError,
     WriterStateError,
@@ -31,7 +33,7 @@ from guideloom_format import (
 )
 from guideloom_format._dtypes import has_padding, zero_padded
 from guideloom_format._integers import as_index
-from guideloom_write._dataset import committed, open_or_create
+from guideloom_write._dataset import committed, consolidated, open_or_create
 from guideloom_write._files import PosixFiles
 from guideloom_write._part import StreamPart
 
@@ -69,6 +71,9 @@ class StreamWriter:
     ) -> None:
         self._storage = storage
         self._directory = str(storage.directory)
+        self._process = os.getpid()
+        self._busy = threading.Lock()
+        self._manifest: PartTable | None = None
         self._user = user
         self._padded = has_padding(storage.element_type)
         self._files = files or PosixFiles()
@@ -87,8 +92,12 @@ class StreamWriter:
             WriteError: it cannot be created.
         """
         if self._header is None:
+            self._directory = os.path.abspath(self._storage.directory)  # which may change
+            self._process = os.getpid()
             with self._errors_named():
-                self._header = open_or_create(self._files, self._storage, self._user)
+                header = open_or_create(self._files, self._storage, self._directory, self._user)
+                self._manifest = consolidated(self._files, self._directory, header)
+            self._header = header
             self._token = secrets.token_hex(8)
             now = datetime.datetime.now(datetime.UTC)
             self._owner = Owner(
@@ -96,6 +105,8 @@ class StreamWriter:
             )
             self._failure = None
             self._committed.clear()
+            self._parts.clear()
+            self._open_parts.clear()
         return self
 
     def append(self, shard: int, data: Any) -> None:
@@ -116,19 +127,21 @@ class StreamWriter:
             or elements.ndim != 1
         ):
             raise self._wrong_elements(elements)
+        self._usable()  # pack is the user's code
         if type(shard) is not int:
             shard = as_index("shard", shard, 0, _names.MAX_SHARD)
-        part = self._parts.get(shard)
-        if part is None or shard not in self._open_parts:
-            part = self._part(as_index("shard", shard, 0, _names.MAX_SHARD), header)
-        try:
-            if type(elements) is not np.ndarray:
-                elements = elements.view(np.ndarray)
-            if not elements.flags.c_contiguous or self._padded:
-                elements = zero_padded(elements)
-            part.append(elements.view(np.uint8), elements.size)
-        except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
-            self._fail(error)
+        with self._alone():
+            part = self._parts.get(shard)
+            if part is None or shard not in self._open_parts:
+                part = self._part(as_index("shard", shard, 0, _names.MAX_SHARD), header)
+            try:
+                if type(elements) is not np.ndarray:
+                    elements = elements.view(np.ndarray)
+                if not elements.flags.c_contiguous or self._padded:
+                    elements = zero_padded(elements)
+                part.append(elements.view(np.uint8), elements.size)
+            except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
+                self._fail(error)
 
     def length(self, shard: int) -> int:
         """Elements in a shard, committed or appended by this writer: where a restart goes on.
@@ -152,25 +165,32 @@ class StreamWriter:
             WriterStateError: the writer is closed, or failed before.
         """
         self._usable()
-        for shard in sorted(self._parts):
-            part = self._parts[shard]
-            try:
-                if part.length:
-                    part.publish(self._owner)
-                else:
-                    part.abandon()
-            except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
-                self._fail(error)
-            parts, length = self._committed[shard]
+        with self._alone():
+            for shard in sorted(self._parts):
+                self._commit_shard(shard, self._parts[shard])
+
+    def _commit_shard(self, shard: int, part: StreamPart) -> None:
+        try:
             if part.length:
-                self._committed[shard] = (parts + 1, length + part.length)
-            del self._parts[shard]
-            self._open_parts.pop(shard, None)
+                part.publish(self._owner)
+            else:
+                part.abandon()
+        except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
+            self._fail(error)
+        parts, length = self._committed[shard]
+        if part.length:
+            self._committed[shard] = (parts + 1, length + part.length)
+        del self._parts[shard]
+        self._open_parts.pop(shard, None)
 
     def rollback(self) -> None:
-        """Forget everything since the last commit and remove its files."""
-        for part in self._parts.values():
-            part.abandon()
+        """Forget everything since the last commit and remove its files.
+
+        In a forked process the files stay: they are the parent's.
+        """
+        if self._process == os.getpid():
+            for part in self._parts.values():
+                part.abandon()
         self._parts.clear()
         self._open_parts.clear()
 
@@ -189,7 +209,7 @@ class StreamWriter:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if kind is None:
+            if kind is None and self._header is not None:  # not closed in the block
                 self.commit()
         finally:
             self.close()
@@ -204,17 +224,36 @@ class StreamWriter:
                 f"this writer failed before ({self._failure}); everything since its last commit is "
                 "void. Open a new writer; its length(shard) says where to go on"
             )
+        if self._process != os.getpid():
+            raise WriterStateError(
+                f"the writer belongs to process {self._process}, this is process {os.getpid()}; "
+                "open a writer, for other shards, in each process"
+            )
         if self._header is None:
             raise WriterStateError(
                 "the writer is not open; use it in a with block, or call open() first"
             )
         return self._header
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise WriterStateError(
+                "another thread is in a call of this writer; let one thread use it at a time, or "
+                "open one for each thread, for other shards"
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
+
     def _of_shard(self, shard: int, header: Header) -> tuple[int, int]:
         """(parts, elements) committed to the shard, as this writer knows it."""
         if shard not in self._committed:
             with self._errors_named():
-                self._committed[shard] = committed(self._files, self._directory, header, shard)
+                self._committed[shard] = committed(
+                    self._files, self._directory, header, self._manifest, shard
+                )
         return self._committed[shard]
 
     def _part(self, shard: int, header: Header) -> StreamPart:
@@ -242,11 +281,14 @@ class StreamWriter:
     def _raise_named(self, error: BaseException) -> NoReturn:
         if not isinstance(error, OSError) or isinstance(error, GuideLoomError):
             raise error
-        named = WriteError(
-            f"{self._directory}: {error.strerror or error} (errno {error.errno}), file "
-            f"{error.filename or 'of the part being written'}. What was not committed is void; "
-            "a new writer goes on from length(shard)"
-        )
+        what = f"{self._directory}: {error.strerror or error} (errno {error.errno}), file "
+        if self._header is None:
+            named = WriteError(f"{what}{error.filename}. The dataset was not opened")
+        else:
+            named = WriteError(
+                f"{what}{error.filename or 'of the part being written'}. What was not committed "
+                "is void; a new writer goes on from length(shard)"
+            )
         named.errno = error.errno
         raise named from error
 

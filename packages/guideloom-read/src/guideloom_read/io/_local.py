@@ -43,7 +43,7 @@ class LocalSession:
     """One dataset directory on a local file system."""
 
     def __init__(self, directory: str, open_many: OpenMany) -> None:
-        self._directory = directory
+        self._directory = os.path.abspath(directory)  # the working folder may change
         self._open_many = open_many
 
     def list_names(self, folder: str) -> list[str] | None:

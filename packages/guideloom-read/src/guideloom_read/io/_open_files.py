@@ -14,6 +14,8 @@ from __future__ import annotations
 import os
 import resource
 import threading
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -25,6 +27,7 @@ from guideloom_read._gather import RangeReadError
 
 MOST_OPEN_FILES = 1024
 WAIT_SECONDS = 60.0
+SLICE_SECONDS = 0.5  # an interrupt in a callback can lose a wake-up
 
 Fill = Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], int, NDArray[Any]], int]
 
@@ -44,23 +47,10 @@ def default_limit() -> int:
     return max(1, min(MOST_OPEN_FILES, allowed))
 
 
-class _Held:
-    """A handle that counts while it is alive."""
-
-    def __init__(self, handle: Handle, released: Callable[[], None]) -> None:
-        self._handle: Handle | None = handle
-        self._released = released
-        self.value = handle.value
-
-    def __del__(self) -> None:
-        self._handle = None
-        self._released()
-
-
 class _Table:
     """Handles by number of file. Never changed after it was made."""
 
-    def __init__(self, handles: dict[int, _Held], values: NDArray[Any]) -> None:
+    def __init__(self, handles: dict[int, Handle], values: NDArray[Any]) -> None:
         self.handles = handles
         self.values = values
 
@@ -105,7 +95,8 @@ class OpenFiles:
         """Nothing is open. Also the state in a forked process, which has no other threads."""
         self._closing = threading.Condition()  # its lock is held to change what is below
         self._table = self._table_of({})
-        self._alive = 0
+        self._opened_handles: set[weakref.ref[Handle]] = set()
+        self._waiting = 0
         self._process = os.getpid()
 
     def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
@@ -132,34 +123,55 @@ class OpenFiles:
 
     def open_count(self) -> int:
         """How many files are open, in whichever table."""
-        return self._alive
+        alive = {ref for ref in self._opened_handles if ref() is not None}
+        self._opened_handles = alive
+        return len(alive)
 
     def _opened(self, files: NDArray[np.int64]) -> _Table:
         """A table with the first of these files open, and as many of the others as may be."""
         if self._process != os.getpid():
             self._begin()
         wanted = dict.fromkeys(files.tolist())
+        first = next(iter(wanted))
         with self._closing:
             self._give_up(wanted)
-            while self._alive >= self._limit and next(iter(wanted)) not in self._table.handles:
-                self._give_up({})
-                if self._alive >= self._limit and not self._closing.wait(WAIT_SECONDS):
-                    raise ReadError(
-                        f"{self._directory}: {self._alive} files are open and none was closed for "
-                        f"{WAIT_SECONDS} s; the limit is {self._limit}. Raise max_open_files"
-                    )
+            self._wait_for_room(first)
             self._table = self._with_more(wanted)
+            if self._waiting:
+                self._closing.notify_all()  # they take out of the table what it now has cached
             return self._table
+
+    def _wait_for_room(self, first: int) -> None:
+        """Until one more file may be opened, or another thread has opened the one needed first."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        self._waiting += 1
+        try:
+            while first not in self._table.handles:
+                if self.open_count() >= self._limit:
+                    self._give_up({})
+                if self.open_count() < self._limit:
+                    break
+                if time.monotonic() > deadline:
+                    raise ReadError(
+                        f"{self._directory}: {self.open_count()} files are open and none was "
+                        f"closed for {WAIT_SECONDS} s; the limit is {self._limit}. Raise "
+                        "max_open_files"
+                    )
+                self._closing.wait(SLICE_SECONDS)
+        finally:
+            self._waiting -= 1
 
     def _with_more(self, wanted: dict[int, None]) -> _Table:
         """The current table, and the first of the wanted files, as many as there is room for."""
         handles = dict(self._table.handles)
+        room = self._limit - self.open_count()
         try:
             for file in wanted:
                 if file not in handles:
-                    if self._alive >= self._limit:
+                    if room < 1:
                         break
                     handles[file] = self._hold(file)
+                    room -= 1
             return self._table_of(handles)
         finally:
             handles = {}  # the traceback of an error must not keep files open
@@ -168,28 +180,21 @@ class OpenFiles:
         """Make room for the wanted files: let go of others, those opened first before the rest."""
         handles = self._table.handles
         missing = sum(file not in handles for file in wanted)
-        spare = self._alive + missing - self._limit if wanted else len(handles)
+        spare = self.open_count() + missing - self._limit if wanted else len(handles)
         others = set([file for file in handles if file not in wanted][: max(spare, 0)])
         if others:
             kept = {file: handle for file, handle in handles.items() if file not in others}
             self._table = self._table_of(kept)
 
-    def _table_of(self, handles: dict[int, _Held]) -> _Table:
+    def _table_of(self, handles: dict[int, Handle]) -> _Table:
         values = np.full(len(self._sizes), self._closed, dtype=self._dtype)
         values[list(handles)] = [handle.value for handle in handles.values()]
         return _Table(handles, values)
 
-    def _hold(self, file: int) -> _Held:
+    def _hold(self, file: int) -> Handle:
         handle = self._open(file)
-        self._alive += 1
-        return _Held(handle, self._released)
-
-    def _released(self) -> None:
-        if self._process != os.getpid():
-            return  # in a forked process, of the parent's
-        with self._closing:
-            self._alive -= 1
-            self._closing.notify()
+        self._opened_handles.add(weakref.ref(handle, _wake(self._closing)))
+        return handle
 
     def _open(self, file: int) -> Handle:
         name, size = self._names[file], int(self._sizes[file])
@@ -218,3 +223,15 @@ class OpenFiles:
                 "Restore it from a copy"
             )
         return ReadError(f"{where}: {os.strerror(error_number)} (errno {error_number})")
+
+
+def _wake(closing: threading.Condition) -> Callable[[Any], None]:
+    """What happens when a handle has closed: threads that wait for room look again."""
+    process = os.getpid()
+
+    def wake(_: Any) -> None:
+        if os.getpid() == process:  # the lock of a forked process's parent may be held for ever
+            with closing:
+                closing.notify_all()
+
+    return wake
