@@ -74,10 +74,13 @@ class StreamDatasetReader(Sequence[Any]):
             self._fields = dataset.storage.storage_format.fields()
         # One field that is the whole element: a batch is read straight into its array.
         self._only: str | None = None
+        self._only_dtype: np.dtype[Any] | None = None
+        self._only_shape: tuple[int, ...] = ()
         if len(self._fields) == 1:
             name, (base, shape) = next(iter(self._fields.items()))
             if base.itemsize * math.prod(shape) == dataset.storage.element_type.itemsize:
-                self._only = name
+                self._only, self._only_dtype = name, np.empty(0, base.str).dtype
+                self._only_shape = (self._length, *shape)
 
     def open(self) -> Self:
         """Open the stream; see `StreamReader.open`."""
@@ -182,10 +185,11 @@ class StreamDatasetReader(Sequence[Any]):
         if type(ids) is not np.ndarray:
             ids = index_array("ids", ids)
         if out is not None:
-            self._check_out(out, ids.size)
-        if self._only is not None and out is not None:
-            self.stream.elements(ids, self._length, self._stride, out[self._only])
-            return out
+            if not self._fits(out, ids.size):
+                self._check_out(out, ids.size)
+            if self._only is not None:
+                self.stream.elements(ids, self._length, self._stride, out[self._only])
+                return out
         elements = self.stream.elements(ids, self._length, self._stride)
         if self._only is not None:
             return {self._only: elements[self._only]}
@@ -200,6 +204,18 @@ class StreamDatasetReader(Sequence[Any]):
         for name, values in batch.items():
             np.copyto(out[name], values)
         return out
+
+    def _fits(self, out: Mapping[str, NDArray[Any]], count: int) -> bool:
+        """Whether `out` is what is usually given; if not, `_check_out` looks at all of it."""
+        if self._only is None or type(out) is not dict or len(out) != 1:
+            return False
+        array = out.get(self._only)
+        return (
+            type(array) is np.ndarray
+            and array.dtype is self._only_dtype
+            and array.shape == (count, *self._only_shape)
+            and array.flags.carray
+        )
 
     def _check_out(self, out: Mapping[str, NDArray[Any]], count: int) -> None:
         if not self._fields:

@@ -127,21 +127,26 @@ class StreamWriter:
             or elements.ndim != 1
         ):
             raise self._wrong_elements(elements)
-        self._usable()  # pack is the user's code
+        if self._header is not header:  # pack is the user's code
+            self._usable()
         if type(shard) is not int:
             shard = as_index("shard", shard, 0, _names.MAX_SHARD)
-        with self._alone():
+        if not self._busy.acquire(blocking=False):
+            raise _not_alone()
+        try:
             part = self._parts.get(shard)
             if part is None or shard not in self._open_parts:
                 part = self._part(as_index("shard", shard, 0, _names.MAX_SHARD), header)
             try:
                 if type(elements) is not np.ndarray:
                     elements = elements.view(np.ndarray)
-                if not elements.flags.c_contiguous or self._padded:
+                if self._padded or not elements.flags.c_contiguous:
                     elements = zero_padded(elements)
                 part.append(elements.view(np.uint8), elements.size)
             except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
                 self._fail(error)
+        finally:
+            self._busy.release()
 
     def length(self, shard: int) -> int:
         """Elements in a shard, committed or appended by this writer: where a restart goes on.
@@ -165,9 +170,13 @@ class StreamWriter:
             WriterStateError: the writer is closed, or failed before.
         """
         self._usable()
-        with self._alone():
+        if not self._busy.acquire(blocking=False):
+            raise _not_alone()
+        try:
             for shard in sorted(self._parts):
                 self._commit_shard(shard, self._parts[shard])
+        finally:
+            self._busy.release()
 
     def _commit_shard(self, shard: int, part: StreamPart) -> None:
         try:
@@ -235,18 +244,6 @@ class StreamWriter:
             )
         return self._header
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._busy.acquire(blocking=False):
-            raise WriterStateError(
-                "another thread is in a call of this writer; let one thread use it at a time, or "
-                "open one for each thread, for other shards"
-            )
-        try:
-            yield
-        finally:
-            self._busy.release()
-
     def _of_shard(self, shard: int, header: Header) -> tuple[int, int]:
         """(parts, elements) committed to the shard, as this writer knows it."""
         if shard not in self._committed:
@@ -308,3 +305,10 @@ class StreamWriter:
             f"{name}.pack returned an array of shape {elements.shape} and dtype "
             f"{elements.dtype}; expected {expected}"
         )
+
+
+def _not_alone() -> WriterStateError:
+    return WriterStateError(
+        "another thread is in a call of this writer; let one thread use it at a time, or open one "
+        "for each thread, for other shards"
+    )
