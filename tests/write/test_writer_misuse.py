@@ -15,6 +15,7 @@ import pytest
 from guideloom_format import (
     DamagedFileError,
     Manifest,
+    Owner,
     StreamNumpyFormat,
     StreamStorage,
     WriteError,
@@ -25,6 +26,7 @@ from guideloom_read import StreamReader, verify
 from guideloom_read._contents import read_contents, read_header
 from guideloom_read.io import PosixPreadIO
 from guideloom_write import StreamWriter
+from guideloom_write._part import StreamPart
 from write.known_content import Returned, elements, storage, visible, writer_at
 
 
@@ -134,6 +136,40 @@ def test_a_call_in_the_middle_of_a_call_is_refused(tmp_path: Path) -> None:
     writer.commit()
     writer.close()
     assert visible(tmp_path / "x") == {0: 3}
+
+
+@pytest.mark.parametrize("after", ["publication", "bookkeeping"])
+def test_an_interrupt_behind_the_commit_changes_no_published_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    class Interrupted(dict[int, tuple[int, int]]):
+        def __setitem__(self, shard: int, value: tuple[int, int]) -> None:
+            super().__setitem__(shard, value)
+            if value[0]:
+                raise KeyboardInterrupt
+
+    real = StreamPart.publish
+
+    def publish(self: StreamPart, owner: Owner) -> None:
+        real(self, owner)
+        raise KeyboardInterrupt
+
+    writer = writer_at(tmp_path / "x").open()
+    if after == "publication":
+        monkeypatch.setattr(StreamPart, "publish", publish)
+    else:
+        writer._committed = Interrupted()
+    writer.append(0, elements(0, 0, 10))
+    part = writer._parts[0]
+    with pytest.raises(KeyboardInterrupt):
+        writer.commit()
+    with pytest.raises(WriterStateError, match="this writer failed before"):
+        writer.append(0, elements(0, 10, 20))
+    with pytest.raises(WriterStateError, match="part 0 of shard 0 was published"):
+        part.append(np.zeros(9, np.uint8), 1)
+    writer.close()
+    assert visible(tmp_path / "x") == {0: 10}
+    assert verify(tmp_path / "x").clean
 
 
 def test_a_part_whose_bytes_are_not_its_elements_is_not_published(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from guideloom_format import (
     Part,
     ShardConflictError,
     WriteError,
+    WriterStateError,
     _names,
 )
 from guideloom_format._parts import ELEMENTS
@@ -64,7 +65,11 @@ class StreamPart:
         )
 
     def append(self, elements: NDArray[np.uint8], count: int) -> None:
-        """Append `count` elements, given as bytes."""
+        """Append `count` elements, given as bytes; never to a part that may be published."""
+        if self._perhaps_committed:
+            raise WriterStateError(
+                f"part {self.part} of shard {self.shard} was published; open a new writer"
+            )
         self._elements.write(elements)
         self.length += count
 

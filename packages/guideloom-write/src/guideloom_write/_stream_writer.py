@@ -182,15 +182,14 @@ class StreamWriter:
         try:
             if part.length:
                 part.publish(self._owner)
+                parts, length = self._committed[shard]
+                self._committed[shard] = (parts + 1, length + part.length)
             else:
                 part.abandon()
-        except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
+            del self._parts[shard]
+            self._open_parts.pop(shard, None)
+        except BaseException as error:  # noqa: BLE001  # an interrupt leaves doubt, too
             self._fail(error)
-        parts, length = self._committed[shard]
-        if part.length:
-            self._committed[shard] = (parts + 1, length + part.length)
-        del self._parts[shard]
-        self._open_parts.pop(shard, None)
 
     def rollback(self) -> None:
         """Forget everything since the last commit and remove its files.
