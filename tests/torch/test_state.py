@@ -326,3 +326,15 @@ def test_a_state_of_no_samples(tmp_path: Path) -> None:
     loader.load_state_dict(state)
     with pytest.raises(StateMismatchError, match="has position 1; expected 0 to 0"):
         loader.load_state_dict(state | {"position": 1})
+
+
+@pytest.mark.parametrize("name", ["version", "epoch", "position", "samples", "shuffle_seed"])
+def test_integers_that_python_does_not_print_are_refused_by_name(
+    directory: Path, name: str
+) -> None:
+    loader = make_loader(directory)
+    for value in (10**5000, -(10**5000)):
+        if name == "epoch" and value > 0:
+            continue  # any epoch exists
+        with pytest.raises(StateMismatchError, match=f"{name} an integer of 16610 bits"):
+            loader.load_state_dict({**loader.state_dict(), name: value})

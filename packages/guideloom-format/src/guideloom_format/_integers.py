@@ -62,8 +62,9 @@ def index_array(name: str, values: Any) -> NDArray[np.int64]:
     return np.array(array, dtype=np.int64, order="C")
 
 
-def shown(number: int) -> str:
-    """An integer for a message; Python refuses to print those of more than 4,300 digits."""
-    return (
-        str(number) if number.bit_length() <= 256 else f"an integer of {number.bit_length()} bits"
-    )
+def shown(value: object) -> str:
+    """Any value for a message, not too long; Python prints no integer of over 4,300 digits."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

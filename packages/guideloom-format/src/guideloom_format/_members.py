@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from guideloom_format._errors import DamagedFileError
+from guideloom_format._integers import shown
 
 MAX_U63 = (1 << 63) - 1
 
@@ -62,7 +63,7 @@ class Members:
     def wrong(self, name: str, value: object, expected: str) -> DamagedFileError:
         """The error for one member; for checks that live elsewhere."""
         return DamagedFileError(
-            f"{self.where}: {name} is {_short(value)}; expected {expected}. "
+            f"{self.where}: {name} is {shown(value)}; expected {expected}. "
             "The file is damaged or was not written by GuideLoom"
         )
 
@@ -73,10 +74,3 @@ class Members:
                 "The file is damaged or was not written by GuideLoom"
             )
         return self.values[name]
-
-
-def _short(value: object) -> str:
-    if isinstance(value, int) and value.bit_length() > 256:
-        return f"an integer of {value.bit_length()} bits"
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -20,7 +20,7 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from guideloom_format._integers import as_index, as_integer, index_array
+from guideloom_format._integers import as_index, as_integer, index_array, shown
 from guideloom_format._shuffle import MAX_LENGTH, FeistelShuffler
 
 
@@ -113,7 +113,9 @@ class EpochPlan:
         """
         step = as_integer("step", step)
         if not 0 <= step < len(self):
-            raise IndexError(f"step {step} is outside [0, {len(self)}), the steps of this epoch")
+            raise IndexError(
+                f"step {shown(step)} is outside [0, {len(self)}), the steps of this epoch"
+            )
         begin = self.start + step * self.global_batch_size
         end = min(begin + self.global_batch_size, self.stop)
         return np.arange(begin + self.rank, end, self.world_size, dtype=np.int64)
@@ -171,4 +173,4 @@ class EpochPlan:
     def _check_ids(self, smallest: int, largest: int) -> None:
         if smallest < 0 or largest >= self.length:
             bad = smallest if smallest < 0 else largest
-            raise IndexError(f"sample id {bad} is outside [0, {self.length})")
+            raise IndexError(f"sample id {shown(bad)} is outside [0, {self.length})")

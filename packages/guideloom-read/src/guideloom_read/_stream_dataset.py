@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import StreamNumpyFormat, StreamStorage
-from guideloom_format._integers import as_index, as_integer, index_array
+from guideloom_format._integers import as_index, as_integer, index_array, shown
 from guideloom_read._stream_reader import StreamReader
 
 
@@ -150,7 +150,7 @@ class StreamDatasetReader(Sequence[Any]):
         if hasattr(index, "__index__") and np.ndim(index) == 0:  # arrays have it, too
             number = as_integer("index", index)
             if not -count <= number < count:
-                raise IndexError(f"sample {number} is outside [{-count}, {count})")
+                raise IndexError(f"sample {shown(number)} is outside [{-count}, {count})")
             ids = np.array([number % count], dtype=np.int64)
             return self.stream.samples(ids, self._length, self._stride)[0]
         ids = index_array("index", index)

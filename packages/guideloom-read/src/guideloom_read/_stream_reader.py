@@ -24,7 +24,7 @@ from guideloom_format import (
     StreamStorage,
 )
 from guideloom_format._index import MAX_ELEMENTS
-from guideloom_format._integers import as_index, as_integer, index_array
+from guideloom_format._integers import as_index, as_integer, index_array, shown
 from guideloom_format._parts import ELEMENTS
 from guideloom_read._contents import Contents, read_contents, read_header
 from guideloom_read._file_names import FileNames
@@ -134,7 +134,7 @@ class StreamReader:
         """
         start = as_integer("start", start)
         if not -(2**63) <= start < 2**63:
-            raise IndexError(f"start is {start}; the stream has {len(self)} elements")
+            raise IndexError(f"start is {shown(start)}; the stream has {len(self)} elements")
         return self.read_many([start], length)[0]
 
     def read_many(self, starts: ArrayLike, length: int) -> list[Any]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from guideloom_format import StateMismatchError
+from guideloom_format._integers import shown
 
 STATE_VERSION = 1
 ALGORITHM = "feistel-1"
@@ -54,7 +55,7 @@ def read_state(
     version = state.get("version", STATE_VERSION)
     if type(version) is not int or version != STATE_VERSION:
         raise StateMismatchError(
-            f"the loader state has version {version!r}; this release of guideloom-torch "
+            f"the loader state has version {shown(version)}; this release of guideloom-torch "
             f"reads version {STATE_VERSION}. Install the release that wrote it, or a newer one"
         )
     if set(state) != expected:
@@ -67,11 +68,13 @@ def read_state(
         if type(state[name]) is not type(value) or state[name] != value:
             hint = _HINTS.get(name, "the state belongs to another order of samples")
             raise StateMismatchError(
-                f"the loader state has {name} {state[name]!r}, this loader has {value!r}: {hint}"
+                f"the loader state has {name} {shown(state[name])}, this loader has {value!r}: {hint}"
             )
     for name, high in (("epoch", None), ("position", samples)):
         value = state[name]
         if type(value) is not int or value < 0 or (high is not None and value > high):
             interval = "0 or more" if high is None else f"0 to {high}"
-            raise StateMismatchError(f"the loader state has {name} {value!r}; expected {interval}")
+            raise StateMismatchError(
+                f"the loader state has {name} {shown(value)}; expected {interval}"
+            )
     return state["epoch"], state["position"]
