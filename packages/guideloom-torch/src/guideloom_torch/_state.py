@@ -68,7 +68,8 @@ def read_state(
         if type(state[name]) is not type(value) or state[name] != value:
             hint = _HINTS.get(name, "the state belongs to another order of samples")
             raise StateMismatchError(
-                f"the loader state has {name} {shown(state[name])}, this loader has {value!r}: {hint}"
+                f"the loader state has {name} {shown(state[name])}, this loader has {value!r}: "
+                f"{hint}"
             )
     for name, high in (("epoch", None), ("position", samples)):
         value = state[name]
