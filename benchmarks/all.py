@@ -7,6 +7,7 @@ the top of each script, and of side_by_side.py.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,18 @@ from typing import Any
 from machine import machine_line
 from side_by_side import argument_parser, number, work_folder
 
-NAMES = ("gather", "loader", "shuffle", "memory", "writer")
+NAMES = (
+    "gather",
+    "loader",
+    "shuffle",
+    "documents",
+    "annotated",
+    "memory",
+    "writer",
+    "document_writer",
+)
+# What no other benchmark reads: removed at once, unless the folder is one to keep.
+OWN_DATA = {"documents": "guideloom-documents-*", "annotated": "guideloom-annotated-*"}
 
 
 def run(name: str, work: Path, options: list[str]) -> dict[str, Any]:
@@ -52,7 +64,12 @@ def main() -> None:
     if arguments.rounds:
         options += ["--rounds", str(arguments.rounds)]
     with work_folder(arguments) as work:
-        results = [run(name, work, options) for name in arguments.only]
+        results = []
+        for name in arguments.only:
+            results.append(run(name, work, options))
+            if arguments.work is None and name in OWN_DATA:
+                for folder in work.glob(OWN_DATA[name]):
+                    shutil.rmtree(folder)
     print("\n" + markdown(results))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n")

@@ -18,23 +18,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_SOURCE = Path(__file__).with_name("c_loops.c")
-
 Call = Callable[[], None]
 
 
-class CLoops:
-    """The compiled loops. Each method prepares a call; nothing runs until it is called."""
+class CompiledLoops:
+    """The functions of one C file, which lies beside this module."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
         compiler = shutil.which("cc")
         if compiler is None:
             sys.exit("the C loops need a C compiler named cc; install one, for example gcc")
         with tempfile.TemporaryDirectory(prefix="guideloom-c-loops-") as folder:
             library = str(Path(folder) / "c_loops.so")
-            command = [compiler, "-O3", "-shared", "-fPIC", str(_SOURCE), "-o", library]
+            path = str(Path(__file__).with_name(source))
+            command = [compiler, "-O3", "-shared", "-fPIC", path, "-o", library]
             subprocess.run(command, check=True)
             self._library = ctypes.CDLL(library)
+
+    def prepare(self, name: str, expected: int, *arguments: Any, kept: object = None) -> Call:
+        """A call of the function `name`; it raises unless the function returns `expected`.
+
+        Args:
+            name: of the C function.
+            expected: what it returns when it could do all of its work.
+            arguments: contiguous arrays, which are passed as pointers, and ctypes values.
+            kept: what else must stay alive until the call is done.
+        """
+        function = self._library[name]
+        function.restype = ctypes.c_int64
+        return _PreparedCall(function, expected, arguments, kept)
+
+
+class CLoops(CompiledLoops):
+    """The compiled loops. Each method prepares a call; nothing runs until it is called."""
+
+    def __init__(self) -> None:
+        super().__init__("c_loops.c")
 
     def preads(
         self,
@@ -76,7 +95,7 @@ class CLoops:
         """
         step = min(out.size, count)
         calls = [
-            self._call(
+            self.prepare(
                 "feistel",
                 step,
                 keys,
@@ -105,12 +124,7 @@ class CLoops:
     ) -> Call:
         count = len(windows)
         numbers = [ctypes.c_int64(value) for value in (count, nbytes, out.size // nbytes)]
-        return self._call(name, count, handles, windows, *numbers, out, kept=maps)
-
-    def _call(self, name: str, expected: int, *arguments: Any, kept: object = None) -> Call:
-        function = self._library[name]
-        function.restype = ctypes.c_int64
-        return _PreparedCall(function, expected, arguments, kept)
+        return self.prepare(name, count, handles, windows, *numbers, out, kept=maps)
 
 
 class _PreparedCall:

@@ -45,6 +45,12 @@ def file_system(folder: Path) -> str:
     return found
 
 
+def resident() -> int:
+    """KiB of memory that the process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * (os.sysconf("SC_PAGE_SIZE") // 1024)
+
+
 def kibibytes(path: str, name: str) -> int:
     """A field such as ``MemAvailable: 123 kB``; 0 if it is not there."""
     value = _field(path, name)

@@ -1,15 +1,17 @@
-"""Memory of a loader that runs for long, and of a shuffler of enormous length.
+"""Memory of a loader that runs for long, of a shuffler of enormous length, of many documents.
 
 Resident memory of the process, sampled every 10,000 batches after a warm-up of as many. `growth`
 is the last sample minus the first, `peak` the largest minus the first. A few hundred KiB once are
 the allocator's; what counts is that growth does not follow the number of batches. Small windows:
 it is the batches that are many.
+
+The rows of documents and spans: a million of them written in one go, and all of them read in
+random order, sampled every tenth; see many_items.py.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import tempfile
 from pathlib import Path
 
@@ -17,17 +19,13 @@ import numpy as np
 
 from guideloom import StatefulDataLoader, StreamDataset, StreamNumpyFormat, StreamStorage
 from guideloom.shuffle import FeistelShuffler
+from machine import resident
+from many_items import document_samples, span_samples
 from side_by_side import Report, argument_parser, work_folder
 
 SEQUENCE_LENGTH = 16
 LOCAL_BATCH_SIZE = 4
 SAMPLES = 1 << 16
-PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
-
-
-def resident() -> int:
-    """KiB of memory that the process holds."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_KIB
 
 
 def write(folder: Path) -> StreamDataset:
@@ -77,6 +75,14 @@ def shuffler_growth(length: int) -> int:
     return resident() - before
 
 
+def show(report: Report, name: str, samples: list[int]) -> None:
+    """The rows of one run."""
+    report.figure(f"{name}: first", "KiB", [samples[0]])
+    report.figure(f"{name}: last", "KiB", [samples[-1]])
+    report.figure(f"{name}: growth", "KiB", [samples[-1] - samples[0]])
+    report.figure(f"{name}: peak", "KiB", [max(samples) - samples[0]])
+
+
 def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("--batches", type=int, metavar="N", help="default: 10**6")
@@ -92,11 +98,13 @@ def main() -> None:
             for num_workers, count in ((0, batches), (2, batches // 10)):
                 every = max(1, min(10_000, count // 10))
                 samples = run(dataset, count, every, num_workers)
-                name = f"{num_workers} workers, {count:,} batches"
-                report.figure(f"{name}: first", "KiB", [samples[0]])
-                report.figure(f"{name}: last", "KiB", [samples[-1]])
-                report.figure(f"{name}: growth", "KiB", [samples[-1] - samples[0]])
-                report.figure(f"{name}: peak", "KiB", [max(samples) - samples[0]])
+                show(report, f"{num_workers} workers, {count:,} batches", samples)
+            items = 10**5 if arguments.quick else 10**6
+            for name, samples in {
+                **document_samples(Path(folder), items),
+                **span_samples(Path(folder), items),
+            }.items():
+                show(report, name, samples)
         report.setting("epoch", f"{SAMPLES // LOCAL_BATCH_SIZE:,} batches")
         report.finish()
 

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 SEAL_SIZE = 25
 LANE = 64
+FEW = 4096  # bytes that are faster one by one
+LARGEST = 2**62  # of lengths and sizes
+LONGEST_STRING = 1024
 REFLECTED_POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41, bits in reverse order
 
 Registers = NDArray[np.uint32]
@@ -27,6 +30,7 @@ def _table() -> Registers:
 
 
 _TABLE = _table()
+_NUMBERS = _TABLE.tolist()
 
 
 def _fed(registers: Registers, column: NDArray[np.uint8]) -> Registers:
@@ -46,16 +50,17 @@ def _shifted(registers: Registers, columns: Registers) -> Registers:
 def crc32c(data: bytes) -> int:
     """CRC32C of `data`.
 
-    The register is linear in its input. So the data are cut into 2**k lanes of 64 bytes, which are
-    worked on side by side; then neighbours are joined, the left one moved over the zeros that
-    stand for the right one. Leading zeros do not alter an empty register and fill the first lanes;
-    the initial value is an XOR on the first four bytes.
+    Few bytes go through the register one by one. For more, the register is linear in its input. So
+    the data are cut into 2**k lanes of 64 bytes, which are worked on side by side; then neighbours
+    are joined, the left one moved over the zeros that stand for the right one. Leading zeros do not
+    alter an empty register and fill the first lanes; the initial value is an XOR on the first four
+    bytes.
     """
-    if len(data) < 4:
-        register = np.full(1, 0xFFFFFFFF, np.uint32)
+    if len(data) <= FEW:
+        register = 0xFFFFFFFF
         for byte in data:
-            register = _fed(register, np.array([byte], np.uint8))
-        return int(register[0]) ^ 0xFFFFFFFF
+            register = _NUMBERS[(register ^ byte) & 0xFF] ^ register >> 8
+        return int(register) ^ 0xFFFFFFFF
     lanes = 1 << max(0, -(-len(data) // LANE) - 1).bit_length()
     padded = np.zeros(lanes * LANE, np.uint8)
     start = len(padded) - len(data)
@@ -129,14 +134,16 @@ class Members:
         value = self.any(name)
         if not isinstance(value, str):
             raise RefusedError(f"{self.place}: {name} is {value!r}, not a string")
+        if len(value) > LONGEST_STRING:
+            raise RefusedError(f"{self.place}: {name} has {len(value)} characters")
         return value
 
     def constant(self, name: str, value: str) -> None:
         if self.text(name) != value:
             raise RefusedError(f"{self.place}: {name} is {self.text(name)!r}, not {value!r}")
 
-    def integer(self, name: str, below: int) -> int:
-        return _integer(f"{self.place}: {name}", self.any(name), below)
+    def integer(self, name: str, last: int | None) -> int:
+        return _integer(f"{self.place}: {name}", self.any(name), last)
 
     def child(self, name: str) -> "Members":
         return Members(f"{self.place}: {name}", self.any(name))
@@ -152,14 +159,28 @@ class Members:
         texts = [value for value in values if isinstance(value, str)]
         if len(texts) != len(values):
             raise RefusedError(f"{self.place}: {name} holds something that is not a string")
+        if any(len(text) > LONGEST_STRING for text in texts):
+            raise RefusedError(f"{self.place}: {name} holds a string that is too long")
         return texts
 
-    def integers(self, name: str, below: int) -> list[int]:
+    def integers(self, name: str, last: int) -> list[int]:
         place = f"{self.place}: {name}"
-        return [_integer(place, value, below) for value in self.array(name)]
+        return [_integer(place, value, last) for value in self.array(name)]
 
 
-def _integer(place: str, value: object, below: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
-        raise RefusedError(f"{place} is {value!r}, not an integer from 0 to {below - 1}")
+def _integer(place: str, value: object, last: int | None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise RefusedError(f"{place} is {value!r}, not an integer")
+    if last is not None and not 0 <= value <= last:
+        raise RefusedError(f"{place} is {value!r}, not from 0 to {last}")
     return value
+
+
+def sealed(body: bytes) -> bytes:
+    """A sealed file: `body` is a JSON object without its last brace."""
+    return body + b',\n"crc32c": "%08x"\n}\n' % crc32c(body)
+
+
+def unsealed(data: bytes) -> bytes:
+    """What `sealed` was made from."""
+    return data[:-SEAL_SIZE]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from format.independent_json import SEAL_SIZE, crc32c
 from guideloom import StreamNumpyFormat, StreamStorage
 from guideloom_format import CommitRecord, Header, Manifest, Part, PartTable
 
@@ -126,13 +125,3 @@ def same_columns(columns: Mapping[str, Array], elements: Array) -> bool:
         column.dtype == elements[name].dtype and np.array_equal(column, elements[name])
         for name, column in columns.items()
     )
-
-
-def sealed(body: bytes) -> bytes:
-    """A sealed file: `body` is a JSON object without its last brace."""
-    return body + b',\n"crc32c": "%08x"\n}\n' % crc32c(body)
-
-
-def unsealed(data: bytes) -> bytes:
-    """What `sealed` was made from."""
-    return data[:-SEAL_SIZE]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from format.independent import IndependentDataset
-from format.independent_json import RefusedError
-from format.stream_writing import sealed, storage, unsealed
+from format.independent_json import RefusedError, sealed, unsealed
+from format.stream_writing import storage
 from guideloom import GuideLoomError, StreamStorage
 from guideloom_read import verify
 

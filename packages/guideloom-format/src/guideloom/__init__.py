@@ -19,6 +19,11 @@ _FORMAT = (
     "DatasetError",
     "DatasetNotFoundError",
     "Delivery",
+    "DocumentBytesFormat",
+    "DocumentJSONFormat",
+    "DocumentNumpyFormat",
+    "DocumentPickleFormat",
+    "DocumentStorage",
     "EpochPlan",
     "GuideLoomError",
     "MismatchError",
@@ -26,16 +31,27 @@ _FORMAT = (
     "MissingPackageError",
     "ReadError",
     "ShardConflictError",
+    "SpanWindow",
     "StateMismatchError",
     "StreamNumpyFormat",
+    "StreamSpansFormat",
     "StreamStorage",
+    "StreamWithMetaStorage",
     "UnsupportedFormatError",
     "WriteError",
     "WriterStateError",
 )
+_READ = (
+    "DocumentDataset",
+    "Padded",
+    "Ragged",
+    "SpanBatch",
+    "StreamDataset",
+    "open",
+)
 _MODULE_OF = {
     **dict.fromkeys(_FORMAT, "guideloom_format"),
-    "StreamDataset": "guideloom_read",
+    **dict.fromkeys(_READ, "guideloom_read"),
     "StatefulDataLoader": "guideloom_torch",
 }
 _SUBMODULES = ("io", "shuffle", "types")

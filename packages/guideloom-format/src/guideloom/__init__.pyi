@@ -17,6 +17,21 @@ from guideloom_format import (
     Delivery as Delivery,
 )
 from guideloom_format import (
+    DocumentBytesFormat as DocumentBytesFormat,
+)
+from guideloom_format import (
+    DocumentJSONFormat as DocumentJSONFormat,
+)
+from guideloom_format import (
+    DocumentNumpyFormat as DocumentNumpyFormat,
+)
+from guideloom_format import (
+    DocumentPickleFormat as DocumentPickleFormat,
+)
+from guideloom_format import (
+    DocumentStorage as DocumentStorage,
+)
+from guideloom_format import (
     EpochPlan as EpochPlan,
 )
 from guideloom_format import (
@@ -38,13 +53,22 @@ from guideloom_format import (
     ShardConflictError as ShardConflictError,
 )
 from guideloom_format import (
+    SpanWindow as SpanWindow,
+)
+from guideloom_format import (
     StateMismatchError as StateMismatchError,
 )
 from guideloom_format import (
     StreamNumpyFormat as StreamNumpyFormat,
 )
 from guideloom_format import (
+    StreamSpansFormat as StreamSpansFormat,
+)
+from guideloom_format import (
     StreamStorage as StreamStorage,
+)
+from guideloom_format import (
+    StreamWithMetaStorage as StreamWithMetaStorage,
 )
 from guideloom_format import (
     UnsupportedFormatError as UnsupportedFormatError,
@@ -58,7 +82,12 @@ from guideloom_format import (
 from guideloom_format import (
     __version__ as __version__,
 )
+from guideloom_read import DocumentDataset as DocumentDataset
+from guideloom_read import Padded as Padded
+from guideloom_read import Ragged as Ragged
+from guideloom_read import SpanBatch as SpanBatch
 from guideloom_read import StreamDataset as StreamDataset
+from guideloom_read import open as open  # noqa: A004  # called as guideloom.open
 from guideloom_torch import StatefulDataLoader as StatefulDataLoader
 
 __all__ = [
@@ -67,23 +96,36 @@ __all__ = [
     "DatasetError",
     "DatasetNotFoundError",
     "Delivery",
+    "DocumentBytesFormat",
+    "DocumentDataset",
+    "DocumentJSONFormat",
+    "DocumentNumpyFormat",
+    "DocumentPickleFormat",
+    "DocumentStorage",
     "EpochPlan",
     "GuideLoomError",
     "MismatchError",
     "MissingFileError",
     "MissingPackageError",
+    "Padded",
+    "Ragged",
     "ReadError",
     "ShardConflictError",
+    "SpanBatch",
+    "SpanWindow",
     "StateMismatchError",
     "StatefulDataLoader",
     "StreamDataset",
     "StreamNumpyFormat",
+    "StreamSpansFormat",
     "StreamStorage",
+    "StreamWithMetaStorage",
     "UnsupportedFormatError",
     "WriteError",
     "WriterStateError",
     "__version__",
     "io",
+    "open",
     "shuffle",
     "types",
 ]

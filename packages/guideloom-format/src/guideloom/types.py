@@ -1,5 +1,19 @@
 """Structural types that storage formats and I/O backends implement; nothing to inherit from."""
 
-from guideloom_format import IOFiles, IOReader, IOSession, StreamStorageFormat
+from guideloom_format import (
+    DocumentStorageFormat,
+    IOFiles,
+    IOReader,
+    IOSession,
+    StreamStorageFormat,
+    StreamWithMetaStorageFormat,
+)
 
-__all__ = ["IOFiles", "IOReader", "IOSession", "StreamStorageFormat"]
+__all__ = [
+    "DocumentStorageFormat",
+    "IOFiles",
+    "IOReader",
+    "IOSession",
+    "StreamStorageFormat",
+    "StreamWithMetaStorageFormat",
+]

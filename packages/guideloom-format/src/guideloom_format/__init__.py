@@ -1,6 +1,13 @@
 """The GuideLoom on-disk format, index, shuffle and plan. No I/O happens here."""
 
 from guideloom_format._checksum import BLOCK_BYTES, FileIdentity, block_checksums, crc32c
+from guideloom_format._document_formats import (
+    DocumentBytesFormat,
+    DocumentJSONFormat,
+    DocumentNumpyFormat,
+)
+from guideloom_format._document_pickle import DocumentPickleFormat
+from guideloom_format._documents import DocumentIndex
 from guideloom_format._errors import (
     DamagedFileError,
     DataError,
@@ -24,9 +31,19 @@ from guideloom_format._parts import FileFacts, Part, PartTable
 from guideloom_format._plan import Delivery, EpochPlan
 from guideloom_format._record import CommitRecord, Owner
 from guideloom_format._shuffle import FeistelShuffler
-from guideloom_format._storage import StreamStorage
+from guideloom_format._span_pieces import pieces
+from guideloom_format._spans import SpanIndex, SpanSearch
+from guideloom_format._storage import DocumentStorage, StreamStorage, StreamWithMetaStorage
 from guideloom_format._stream_numpy import StreamNumpyFormat
-from guideloom_format._types import IOFiles, IOReader, IOSession, StreamStorageFormat
+from guideloom_format._stream_spans import SpanWindow, StreamSpansFormat
+from guideloom_format._types import (
+    DocumentStorageFormat,
+    IOFiles,
+    IOReader,
+    IOSession,
+    StreamStorageFormat,
+    StreamWithMetaStorageFormat,
+)
 
 __version__ = "0.1.0"
 
@@ -38,6 +55,13 @@ __all__ = [
     "DatasetError",
     "DatasetNotFoundError",
     "Delivery",
+    "DocumentBytesFormat",
+    "DocumentIndex",
+    "DocumentJSONFormat",
+    "DocumentNumpyFormat",
+    "DocumentPickleFormat",
+    "DocumentStorage",
+    "DocumentStorageFormat",
     "EpochPlan",
     "FeistelShuffler",
     "FileFacts",
@@ -56,14 +80,21 @@ __all__ = [
     "PartTable",
     "ReadError",
     "ShardConflictError",
+    "SpanIndex",
+    "SpanSearch",
+    "SpanWindow",
     "StateMismatchError",
     "StreamIndex",
     "StreamNumpyFormat",
+    "StreamSpansFormat",
     "StreamStorage",
     "StreamStorageFormat",
+    "StreamWithMetaStorage",
+    "StreamWithMetaStorageFormat",
     "UnsupportedFormatError",
     "WriteError",
     "WriterStateError",
     "block_checksums",
     "crc32c",
+    "pieces",
 ]

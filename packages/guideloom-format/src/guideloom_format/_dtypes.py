@@ -63,6 +63,15 @@ def dtype_from_json(members: Members, name: str) -> np.dtype[Any]:
     return dtype
 
 
+def described_dtype(value: Any, where: str) -> np.dtype[Any]:
+    """The dtype that a header describes in a place of its own.
+
+    Raises:
+        DamagedFileError: it describes none.
+    """
+    return dtype_from_json(Members({"dtype": value}, where), "dtype")
+
+
 def _described(value: Any) -> np.dtype[Any]:
     dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(_tuples(value, depth=0))
     return dtype

@@ -15,10 +15,11 @@ from guideloom_format._compat import VERSION, check_features, check_version
 from guideloom_format._dtypes import dtype_from_json, dtype_to_json
 from guideloom_format._errors import DataError, MismatchError
 from guideloom_format._members import Members
+from guideloom_format._parts import DATA_ROLES
 from guideloom_format._sealed import FORMAT, seal, unseal
 
 MAX_HEADER_BYTES = 1 << 20
-KINDS = ("stream", "document", "stream-with-meta")
+KINDS = tuple(DATA_ROLES)
 
 _DATASET_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 

@@ -9,24 +9,13 @@ from libc.stdint cimport int64_t
 import numpy as np
 
 from guideloom_format._integers import as_index, index_array
+from guideloom_format._search cimport first_part_after
 
 MAX_ELEMENTS = 1 << 62
 cdef int64_t LIMIT = <int64_t>1 << 62
 _empty = np.empty
 _ndarray = np.ndarray
 _int64 = np.dtype(np.int64)
-
-
-cdef int64_t first_part_after(const int64_t[::1] ends, int64_t element) noexcept nogil:
-    """The part that holds `element`: the first whose end is greater. Empty parts are passed over."""
-    cdef int64_t low = 0, high = ends.shape[0] - 1, middle
-    while low < high:
-        middle = (low + high) >> 1
-        if ends[middle] > element:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 cdef struct Windows:
@@ -56,7 +45,7 @@ cdef int64_t plan_windows(
             continue
         element = window * asked.stride
         left = asked.length
-        part = first_part_after(ends, element)
+        part = first_part_after(&ends[0], ends.shape[0], element)
         while left > 0:
             taken = min(left, ends[part] - element)
             if taken > 0:

@@ -19,9 +19,26 @@ from guideloom_format import _names
 from guideloom_format._checksum import BLOCK_BYTES, CRC_SUFFIX, FileIdentity
 from guideloom_format._errors import DamagedFileError, UnsupportedFormatError
 
+STREAM = "stream"
+STREAM_WITH_META = "stream-with-meta"
+DOCUMENT = "document"
+
 ELEMENTS = "elements"
-STREAM_ROLES = (ELEMENTS, ELEMENTS + CRC_SUFFIX)
-ROLES_OF_KIND: Mapping[str, tuple[str, ...]] = {"stream": STREAM_ROLES}
+SPANS = "spans"
+PAYLOADS = "payloads"
+DOCUMENTS = "documents"
+ENDS = "ends"
+DATA_ROLES: Mapping[str, tuple[str, ...]] = {
+    STREAM: (ELEMENTS,),
+    STREAM_WITH_META: (ELEMENTS, SPANS, PAYLOADS),
+    DOCUMENT: (DOCUMENTS, ENDS),
+}
+ROLES_OF_KIND = {
+    kind: tuple(name for role in roles for name in (role, role + CRC_SUFFIX))
+    for kind, roles in DATA_ROLES.items()
+}
+END_BYTES = 8
+SPAN_BYTES = 16
 MAX_FILE_BYTES = 1 << 62
 
 
@@ -148,20 +165,25 @@ class PartTable:
             DamagedFileError: what does not hold, and for which part.
         """
         self._check_order(where)
+        self.check_sizes(kind, itemsize, where)
+
+    def check_sizes(self, kind: str, itemsize: int, where: str) -> None:
+        """What must hold between length and sizes of each part.
+
+        Raises:
+            DamagedFileError: what does not hold, and for which part.
+        """
         total = 0
         for role in roles_of_kind(kind, where):
             total += int(self.nbytes[role].sum(dtype=np.float64))
         if total > MAX_FILE_BYTES:
             raise DamagedFileError(f"{where}: the parts state about {total} bytes together")
-        if kind == "stream":
-            stated = self.length > MAX_FILE_BYTES // itemsize
-            self._refuse(stated, where, "length", lambda _: f"at most 2**62 // {itemsize}")
-            self._refuse(
-                self.nbytes[ELEMENTS] != self.length * itemsize,
-                where,
-                "size of the elements",
-                lambda k: f"{int(self.length[k])} elements of {itemsize} bytes",
-            )
+        if kind == DOCUMENT:
+            self._check_documents(itemsize, where)
+        else:
+            self._check_elements(itemsize, where)
+        if kind == STREAM_WITH_META:
+            self._check_spans(where)
         for role in roles_of_kind(kind, where):
             if not role.endswith(CRC_SUFFIX):
                 blocks = -(-self.nbytes[role] // BLOCK_BYTES)
@@ -171,6 +193,56 @@ class PartTable:
                     f"size of {role + CRC_SUFFIX}",
                     lambda k, blocks=blocks: f"4 bytes for each of {int(blocks[k])} blocks",
                 )
+
+    def _check_elements(self, itemsize: int, where: str) -> None:
+        self._check_length(itemsize, where)
+        self._refuse(
+            self.nbytes[ELEMENTS] != self.length * itemsize,
+            where,
+            "size of the elements",
+            lambda k: f"{int(self.length[k])} elements of {itemsize} bytes",
+        )
+
+    def _check_spans(self, where: str) -> None:
+        spans = self.nbytes[SPANS]
+        self._refuse(
+            (spans % SPAN_BYTES != 0) | ((spans == 0) & (self.length != 0)),
+            where,
+            "size of the spans",
+            lambda k: (
+                f"{SPAN_BYTES} bytes for each span, and spans for {int(self.length[k])} elements"
+            ),
+        )
+        self._refuse(
+            (spans == 0) & (self.nbytes[PAYLOADS] != 0),
+            where,
+            "size of the payloads",
+            lambda _: "0 bytes, since there are no spans",
+        )
+
+    def _check_documents(self, itemsize: int, where: str) -> None:
+        self._check_length(END_BYTES, where)
+        self._refuse(
+            self.nbytes[ENDS] != self.length * END_BYTES,
+            where,
+            "size of the ends",
+            lambda k: f"{END_BYTES} bytes for each of {int(self.length[k])} documents",
+        )
+        documents = self.nbytes[DOCUMENTS]
+        self._refuse(
+            (documents % itemsize != 0) | ((self.length == 0) & (documents != 0)),
+            where,
+            "size of the documents",
+            lambda k: f"a multiple of {itemsize} bytes, in {int(self.length[k])} documents",
+        )
+
+    def _check_length(self, itemsize: int, where: str) -> None:
+        self._refuse(
+            self.length > MAX_FILE_BYTES // itemsize,
+            where,
+            "length",
+            lambda _: f"at most 2**62 // {itemsize}",
+        )
 
     def _check_order(self, where: str) -> None:
         same_shard = np.zeros(len(self), dtype=bool)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from guideloom_format._bit_views import with_extensions, without_extensions
+from guideloom_format._columns import base_and_shape, column
 from guideloom_format._dtypes import storable_dtype
 from guideloom_format._errors import DataError
 
@@ -23,7 +25,8 @@ class StreamNumpyFormat:
         batch   {"tokens": (batch, sequence_length) uint16, "loss": …}
 
     Values are stored little-endian and packed as the dtype says. A field may have a shape of its
-    own, which comes after the dimensions shown.
+    own, which comes after the dimensions shown. Types of the package ml_dtypes, such as bfloat16,
+    are stored as unsigned integers with the same bits and come back as what they were.
 
     Args:
         dtype: a structured dtype without Python objects.
@@ -35,7 +38,8 @@ class StreamNumpyFormat:
     name = "stream-numpy"
 
     def __init__(self, dtype: DTypeLike) -> None:
-        self.stream_dtype = storable_dtype(dtype)
+        stored, self._views = without_extensions(np.dtype(dtype))
+        self.stream_dtype = storable_dtype(stored)
         if not self.stream_dtype.names or self.stream_dtype.fields is None:
             raise TypeError(
                 f"StreamNumpyFormat got the dtype {self.stream_dtype}; expected named fields, for "
@@ -47,15 +51,34 @@ class StreamNumpyFormat:
         # A record that is one plain value: packing is a change of view.
         plain = self._only_dtype.names is None and self._only_dtype.subdtype is None
         whole = self._only_dtype.itemsize == self.stream_dtype.itemsize
-        self._only = names[0] if plain and whole else None
+        self._only = names[0] if plain and whole and not self._views else None
+
+    @classmethod
+    def from_header(
+        cls, parameters: Mapping[str, Any], element_type: np.dtype[Any], where: str
+    ) -> StreamNumpyFormat:
+        """The format that a header describes.
+
+        Raises:
+            MissingPackageError: it holds types of ml_dtypes, which is not installed.
+            UnsupportedFormatError: it holds types that ml_dtypes does not have.
+        """
+        views = parameters.get("views", {})
+        return cls(with_extensions(element_type, views if isinstance(views, dict) else {}, where))
 
     def parameters(self) -> dict[str, Any]:
-        """What the header says of the format besides its name: nothing, the dtype is all."""
-        return {}
+        """What the header says of the format besides its name and the stored dtype."""
+        if not self._views:
+            return {}
+        return {"views": {name: dtype.name for name, dtype in self._views.items()}}
 
     def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         """For each field the dtype of its values, and the field's own shape."""
-        return {name: _base(dtype) for name, dtype in self._fields.items()}
+        return {
+            name: (self._views.get(name, base), shape)
+            for name, dtype in self._fields.items()
+            for base, shape in [base_and_shape(dtype)]
+        }
 
     def pack(self, data: Mapping[str, Any]) -> NDArray[Any]:
         """One record per position.
@@ -80,13 +103,13 @@ class StreamNumpyFormat:
                 f"StreamNumpyFormat got {given}; expected a mapping with the fields "
                 f"{sorted(self._fields)}"
             )
-        columns = {name: _column(name, data[name], dtype) for name, dtype in self._fields.items()}
+        columns = {name: self._column(name, data[name]) for name in self._fields}
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             raise DataError(f"the fields have the lengths {lengths}; expected one length")
         out = np.zeros(next(iter(lengths.values())), dtype=self.stream_dtype)
-        for name, column in columns.items():
-            out[name] = column
+        for name, values in columns.items():
+            out[name] = values
         return out
 
     def unpack(
@@ -98,60 +121,19 @@ class StreamNumpyFormat:
 
     def unpack_batch(self, stream: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """The same for windows of any shape, for example (batch, sequence_length)."""
-        return {name: np.ascontiguousarray(stream[name]) for name in self._fields}
+        batch = {name: np.ascontiguousarray(stream[name]) for name in self._fields}
+        for name, dtype in self._views.items():
+            batch[name] = batch[name].view(dtype)
+        return batch
+
+    def _column(self, name: str, value: Any) -> NDArray[Any]:
+        """The values of a field, checked; the bits of an extension type."""
+        stored = self._fields[name]
+        if name not in self._views:
+            return column(f"field {name!r}", value, stored)
+        base, shape = base_and_shape(stored)
+        given = np.dtype((self._views[name], shape))
+        return column(f"field {name!r}", value, given).view(base)
 
     def __repr__(self) -> str:
         return f"StreamNumpyFormat({self.stream_dtype!r})"
-
-
-def _column(name: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """`value` with the base type of the field, checked."""
-    base, shape = _base(dtype)
-    if isinstance(value, np.ma.MaskedArray):
-        raise DataError(f"field {name!r} is a masked array; give values to all with .filled(value)")
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise DataError(f"field {name!r} is not an array: {error}") from error
-    if array.ndim != 1 + len(shape) or array.shape[1:] != shape:
-        raise DataError(
-            f"field {name!r} has shape {array.shape}; expected (n,{' ' if shape else ''}"
-            f"{', '.join(map(str, shape))}), n positions with the field's own shape behind"
-        )
-    if array.dtype == base or (array.size == 0 and not isinstance(value, np.ndarray)):
-        return array.astype(base, copy=False)
-    if array.dtype.kind in "iu" and base.kind in "iu":
-        info = np.iinfo(base)
-        if array.size and not (info.min <= int(array.min()) and int(array.max()) <= info.max):
-            bad = (array < info.min) | (array > info.max)
-            where = tuple(int(k) for k in np.argwhere(bad)[0])
-            raise DataError(
-                f"field {name!r} holds {array[where]} at position {where[0]}; {base} holds "
-                f"{info.min} to {info.max}. Choose a wider dtype for the field"
-            )
-        return array.astype(base)
-    if not _keeps_every_value(array.dtype, base):
-        raise DataError(
-            f"field {name!r} has dtype {array.dtype}; expected {base}. Convert it with "
-            f".astype({str(base)!r}) if no value is lost"
-        )
-    return array.astype(base)
-
-
-def _base(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    return dtype.subdtype if dtype.subdtype is not None else (dtype, ())
-
-
-def _keeps_every_value(given: np.dtype[Any], stored: np.dtype[Any]) -> bool:
-    """Whether no value changes: numbers stay numbers, text text, and no integer is rounded."""
-    if given.kind in "iu" and stored.kind in "fc":
-        return 8 * given.itemsize <= np.finfo(stored).nmant + 1
-    if given.names is not None or stored.names is not None:
-        return given.names == stored.names and all(
-            _keeps_every_value(given[name].base, stored[name].base)
-            and given[name].shape == stored[name].shape
-            for name in given.names or ()
-        )
-    numbers = "biufc"
-    alike = given.kind == stored.kind or (given.kind in numbers and stored.kind in numbers)
-    return alike and np.can_cast(given, stored, "safe")

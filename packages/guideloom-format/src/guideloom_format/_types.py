@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -34,6 +34,72 @@ class StreamStorageFormat(Protocol):
             stream: the window's elements, 1-d, of `stream_dtype`.
             shard_lengths: ``shard_lengths[i]`` elements came from ``shards[i]``, in order.
             shards: shard numbers.
+        """
+
+
+@runtime_checkable
+class DocumentStorageFormat(Protocol):
+    """Encoder and decoder of documents: what `DocumentStorage` needs.
+
+    Optional: ``document_dtype``, the type of the values that documents are arrays of, which
+    `gather` then returns (uint8 when left out); and ``unpack_batch(values, offsets)``, which takes
+    many documents one behind the other, document k being ``values[offsets[k]:offsets[k + 1]]``,
+    and returns a list.
+    """
+
+    def pack(self, data: Any) -> Any:
+        """The document's bytes: any contiguous buffer of bytes."""
+
+    def unpack(self, buffer: memoryview, shard: int) -> Any:
+        """The document.
+
+        Args:
+            buffer: its bytes, writable, in memory that is this batch's own.
+            shard: the shard that it lies in.
+        """
+
+
+SpanRuns = tuple[NDArray[Any], Iterable[int], Iterable[Any]]
+SpanPairs = Generator[tuple[Hashable, Any], None, NDArray[Any]]
+
+
+@runtime_checkable
+class StreamWithMetaStorageFormat(Protocol):
+    """Encoder and decoder of a stream with metadata: what `StreamWithMetaStorage` needs.
+
+    Optional: ``unpack_batch(stream)`` as for streams; and ``size(data)``, the number of elements,
+    which is needed if `pack` is a generator.
+    """
+
+    @property
+    def stream_dtype(self) -> np.dtype[Any]:
+        """The type of one element."""
+
+    def pack(self, data: Any) -> SpanRuns | SpanPairs:
+        """Elements and spans, in one of two forms.
+
+        *Runs*: a tuple of the elements, 1-d, of `stream_dtype`; the lengths of the runs, which
+        add up to the number of elements; and for each run the payload, a buffer of bytes.
+
+        *Pairs*: a generator that yields for each element a pair (key, payload or None) and returns
+        the elements. A run of equal keys is one span; its first pair has the payload, the others
+        None. Then ``size(data)`` says how many pairs there will be.
+        """
+
+    def unpack(
+        self,
+        stream: NDArray[Any],
+        document_shard: Sequence[int],
+        document_index: NDArray[np.int64],
+        document_data: Sequence[bytes],
+    ) -> Any:
+        """The sample for a window.
+
+        Args:
+            stream: the window's elements, 1-d, of `stream_dtype`.
+            document_shard: for each payload, the shard that it lies in.
+            document_index: for each element, the number of its span's payload.
+            document_data: the payloads of the spans that have an element in the window, each once.
         """
 
 

@@ -1,4 +1,4 @@
-"""Names of a dataset's files, in the order of its table of parts."""
+"""Names of a dataset's files, role by role, each in the order of its table of parts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from guideloom_format import PartTable
 
 
 class FileNames(Sequence[str]):
-    """The names of one role's files, made from the table when they are asked for."""
+    """The names of the files of some roles, made from the table when they are asked for.
 
-    def __init__(self, table: PartTable, role: str) -> None:
+    Number ``r * parts + k`` is the file of role r of part k.
+    """
+
+    def __init__(self, table: PartTable, *roles: str) -> None:
         self._table = table
-        self._role = role
+        self._roles = roles
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self._roles) * len(self._table)
 
     def __getitem__(self, k: Any) -> Any:
-        return self._table.file_name(k, self._role)
+        role, part = divmod(k, len(self._table))
+        return self._table.file_name(part, self._roles[role])

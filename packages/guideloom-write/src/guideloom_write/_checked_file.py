@@ -25,6 +25,8 @@ from guideloom_format import (
 from guideloom_format._checksum import CRC_SUFFIX
 from guideloom_write._files import PosixFiles
 
+Bytes = bytes | bytearray | memoryview
+
 _BUFFER_BLOCKS = 4
 _BUFFER_BYTES = _BUFFER_BLOCKS * BLOCK_BYTES
 _DIRECT_BYTES = 64 * BLOCK_BYTES
@@ -96,17 +98,24 @@ class CheckedFile:
             raise
         self._seed = identity.seed()
         self._buffer = np.empty(_BUFFER_BYTES, dtype=np.uint8)
+        self._view = self._buffer.data
         self._filled = 0
         self._blocks = 0
 
-    def write(self, data: NDArray[np.uint8]) -> None:
+    @property
+    def nbytes(self) -> int:
+        """Bytes appended so far."""
+        return self._data.nbytes + self._filled
+
+    def write(self, buffer: Bytes) -> None:
         """Append bytes; they may be changed by the caller afterwards."""
-        size = data.size
+        size = len(buffer)
         filled = self._filled
         if filled + size < _BUFFER_BYTES:
-            self._buffer[filled : filled + size] = data
+            self._view[filled : filled + size] = buffer
             self._filled = filled + size
             return
+        data = np.frombuffer(buffer, dtype=np.uint8)
         if filled:
             taken = _BUFFER_BYTES - filled
             self._buffer[filled:] = data[:taken]

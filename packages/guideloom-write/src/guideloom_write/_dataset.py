@@ -13,13 +13,14 @@ from guideloom_format import (
     Header,
     Manifest,
     PartTable,
-    StreamStorage,
     WriteError,
     _names,
 )
+from guideloom_format._built_in import check_same_format, describe
 from guideloom_format._header import MAX_HEADER_BYTES
 from guideloom_format._manifest import MAX_MANIFEST_BYTES
 from guideloom_format._record import MAX_RECORD_BYTES
+from guideloom_format._storage import Storage
 from guideloom_write._files import PosixFiles
 from guideloom_write._part import durable_file, link_exclusively
 
@@ -27,7 +28,7 @@ VERSION = "0.1.0"
 
 
 def open_or_create(
-    files: PosixFiles, storage: StreamStorage, directory: str, user: Mapping[str, Any] | None
+    files: PosixFiles, storage: Storage, directory: str, user: Mapping[str, Any] | None
 ) -> Header:
     """The dataset's header. Of several writers that create one at once, one wins.
 
@@ -53,17 +54,8 @@ def open_or_create(
         files.sync_folder(directory)
         header = Header.decode(files.read(path, MAX_HEADER_BYTES + 1), path)
     header.check_opened_as(storage.kind, storage.element_type, directory)
+    check_same_format(header, storage.storage_format, directory)
     return header
-
-
-def describe(storage_format: Any) -> dict[str, Any]:
-    """What the header says of a storage format: a built-in by name, a custom one by its class."""
-    name = getattr(storage_format, "name", None)
-    parameters = getattr(storage_format, "parameters", None)
-    if isinstance(name, str) and callable(parameters):
-        return {"name": name, "parameters": parameters()}
-    kind = type(storage_format)
-    return {"class": f"{kind.__module__}.{kind.__qualname__}"}
 
 
 def consolidated(files: PosixFiles, directory: str, header: Header) -> PartTable | None:

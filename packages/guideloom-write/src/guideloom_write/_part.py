@@ -16,33 +16,54 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol, TypeVar
 
 from guideloom_format import (
     CommitRecord,
+    DamagedFileError,
+    FileFacts,
     FileIdentity,
     Header,
     Owner,
     Part,
+    PartTable,
     ShardConflictError,
     WriteError,
     WriterStateError,
     _names,
 )
-from guideloom_format._parts import ELEMENTS
 from guideloom_format._record import MAX_RECORD_BYTES
-from guideloom_write._checked_file import CheckedFile
 from guideloom_write._files import PosixFiles
 
+File = TypeVar("File", bound="DataFile")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-class StreamPart:
-    """The part that a writer is about to commit to one shard of a stream."""
+class DataFile(Protocol):
+    """A file of a part with the one of its checksums: `CheckedFile` or `IntegerFile`."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes appended so far."""
+
+    def finish(self) -> dict[str, FileFacts]:
+        """Make durable and close: the facts of both files by role."""
+
+    def release(self) -> None:
+        """Give back the descriptors for a while."""
+
+    def abandon(self) -> None:
+        """Close and remove both files."""
+
+
+class ShardPart:
+    """The part that a writer is about to commit to one shard; a subclass knows its kind.
+
+    Attributes:
+        length: elements or documents appended.
+    """
 
     def __init__(
         self, files: PosixFiles, directory: str, header: Header, shard: int, part: int, token: str
@@ -58,24 +79,42 @@ class StreamPart:
         self._stem = _names.part_stem(shard, part, token)
         self._folder = os.path.join(directory, _names.DATA, _names.part_folder(shard))
         self._make_folder()
-        self._elements = CheckedFile(
-            files,
-            os.path.join(directory, _names.data_name(self._stem, ELEMENTS)),
-            FileIdentity(header.dataset_id, shard, part, token, ELEMENTS),
-        )
+        self._data: list[DataFile] = []
+        try:
+            self._create_files()
+        except BaseException:
+            self.abandon()
+            raise
 
-    def append(self, elements: NDArray[np.uint8], count: int) -> None:
-        """Append `count` elements, given as bytes; never to a part that may be published."""
+    def _create_files(self) -> None:
+        """Make the data files with `_create`."""
+        raise NotImplementedError
+
+    def _create(self, make: Callable[[PosixFiles, str, FileIdentity], File], role: str) -> File:
+        file = make(
+            self._files,
+            os.path.join(self._directory, _names.data_name(self._stem, role)),
+            FileIdentity(self._header.dataset_id, self.shard, self.part, self._token, role),
+        )
+        self._data.append(file)
+        return file
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was appended that a reader could find."""
+        return self.length == 0 and not any(file.nbytes for file in self._data)
+
+    def _check_unpublished(self) -> None:
+        """To be called before data is appended: never to a part that may be published."""
         if self._perhaps_committed:
             raise WriterStateError(
                 f"part {self.part} of shard {self.shard} was published; open a new writer"
             )
-        self._elements.write(elements)
-        self.length += count
 
     def release(self) -> None:
         """Give back the descriptors for a while."""
-        self._elements.release()
+        for file in self._data:
+            file.release()
 
     def abandon(self) -> None:
         """Remove the files, unless a record may name them.
@@ -84,8 +123,9 @@ class StreamPart:
         """
         if self._perhaps_committed:
             return
-        with contextlib.suppress(OSError):
-            self._elements.abandon()
+        for file in self._data:
+            with contextlib.suppress(OSError):
+                file.abandon()
 
     def publish(self, owner: Owner) -> None:
         """Make the part durable, then visible.
@@ -95,20 +135,13 @@ class StreamPart:
             WriteError, OSError: a step failed. The part is void, or, if only the last sync of the
                 folder failed, committed but perhaps not durable.
         """
-        facts = self._elements.finish()
-        stated = self.length * self._header.element_type.itemsize
-        if facts[ELEMENTS].nbytes != stated:
-            raise WriteError(
-                f"shard {self.shard}, part {self.part}: {facts[ELEMENTS].nbytes} bytes were "
-                f"written for {self.length} elements of {stated} bytes; the writer was used by "
-                "several threads at once. Nothing of the part is committed"
-            )
+        facts: dict[str, FileFacts] = {}
+        for file in self._data:
+            facts |= file.finish()
+        part = Part(self.shard, self.part, self._token, self.length, self._stem, facts)
+        self._check_sizes(part)
         self._files.sync_folder(self._folder)
-        record = CommitRecord(
-            self._header.dataset_id,
-            Part(self.shard, self.part, self._token, self.length, self._stem, facts),
-            owner,
-        ).encode()
+        record = CommitRecord(self._header.dataset_id, part, owner).encode()
         commits = os.path.join(self._directory, _names.COMMITS)
         target = os.path.join(commits, _names.commit_name(self.shard, self.part))
         temporary = f"{target}.{self._token}.tmp"
@@ -142,6 +175,19 @@ class StreamPart:
             shard=self.shard,
             part=self.part,
         ).owner
+
+    def _check_sizes(self, part: Part) -> None:
+        """What readers check when they open the dataset must hold before it is committed."""
+        header = self._header
+        where = f"the part to be committed to {self._directory}"
+        table = PartTable.from_parts([part], list(part.files))
+        try:
+            table.check_sizes(header.kind, header.element_type.itemsize, where)
+        except DamagedFileError as error:
+            raise WriteError(
+                f"{error}. The writer was used by several threads at once; nothing of the part is "
+                "committed"
+            ) from error
 
     def _make_folder(self) -> None:
         if not self._files.folder_exists(self._folder):

@@ -1,7 +1,8 @@
-"""`StreamWriter`: append to shards, commit, go on after a restart.
+"""`ShardWriter`: append to shards, commit, go on after a restart; the same for all kinds of data.
 
-The way of an append: the storage format packs the data into elements (nothing is touched yet),
-the shard's part takes the bytes. `commit` publishes the parts one after the other.
+The way of an append: the storage format packs the data and the result is checked (nothing is
+touched yet), then the shard's part takes the bytes. `commit` publishes the parts one after the
+other. What differs between kinds is how data is packed and which files a part has.
 """
 
 from __future__ import annotations
@@ -16,45 +17,43 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, NoReturn, Self
-
-import numpy as np
+from typing import Any, ClassVar, NoReturn, Self
 
 from guideloom_format import (
-    DataError,
     GuideLoomError,
     Header,
     Owner,
     PartTable,
-    StreamStorage,
     WriteError,
     WriterStateError,
     _names,
 )
-from guideloom_format._dtypes import has_padding, zero_padded
 from guideloom_format._integers import as_index
+from guideloom_format._storage import Storage
 from guideloom_write._dataset import committed, consolidated, open_or_create
 from guideloom_write._files import PosixFiles
-from guideloom_write._part import StreamPart
+from guideloom_write._packing import DocumentPacker, ElementPacker, SpanPacker
+from guideloom_write._part import ShardPart
 
 MOST_OPEN_PARTS = 128
 
 
-def most_open_parts() -> int:
-    """Parts whose two files may be open at once: for at most a quarter of the process's limit."""
+def most_open_parts(files: int = 2) -> int:
+    """Parts whose files may be open at once: for at most a quarter of the process's limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = MOST_OPEN_PARTS if soft == resource.RLIM_INFINITY else soft // 8
+    allowed = MOST_OPEN_PARTS if soft == resource.RLIM_INFINITY else soft // (4 * files)
     return max(1, min(MOST_OPEN_PARTS, allowed))
 
 
-class StreamWriter:
-    """Writes shards of a stream; a context manager, or `open()` and `close()`.
+class ShardWriter:
+    """What the writers of all kinds share; a context manager, or `open()` and `close()`.
 
     Each shard must have one writer at a time; writers of different shards share nothing. What was
     appended becomes visible by `commit`, or by leaving the ``with`` block; an exception rolls back
     to the last commit. One thread uses a writer at a time.
 
-    Memory is bounded: 256 KiB for each shard appended to since the last commit.
+    Memory is bounded: 256 KiB for each data file (a stream has one, documents two, a stream with
+    metadata three) of each shard appended to since the last commit.
 
     Args:
         storage: the description of the dataset, which `open` creates if there is none.
@@ -62,9 +61,13 @@ class StreamWriter:
         files: file operations; for tests.
     """
 
+    _packer_of: ClassVar[type[ElementPacker | SpanPacker | DocumentPacker]]
+    _part_of: ClassVar[type[ShardPart]]
+    _files_of_part: ClassVar[int]
+
     def __init__(
         self,
-        storage: StreamStorage,
+        storage: Storage,
         *,
         user: Mapping[str, Any] | None = None,
         files: PosixFiles | None = None,
@@ -75,12 +78,12 @@ class StreamWriter:
         self._busy = threading.Lock()
         self._manifest: PartTable | None = None
         self._user = user
-        self._padded = has_padding(storage.element_type)
+        self._packer = self._packer_of(storage.storage_format, storage.element_type)
         self._files = files or PosixFiles()
         self._header: Header | None = None
         self._failure: str | None = None
         self._committed: dict[int, tuple[int, int]] = {}
-        self._parts: dict[int, StreamPart] = {}
+        self._parts: dict[int, ShardPart] = {}
         self._open_parts: OrderedDict[int, None] = OrderedDict()
 
     def open(self) -> Self:
@@ -120,15 +123,13 @@ class StreamWriter:
             WriterStateError: the writer is closed, or failed before.
         """
         header = self._usable()
-        elements = self._storage.storage_format.pack(data)
-        if (
-            not isinstance(elements, np.ndarray)
-            or elements.dtype != header.element_type
-            or elements.ndim != 1
-        ):
-            raise self._wrong_elements(elements)
+        packed = self._packer.pack(data)
         if self._header is not header:  # pack is the user's code
             self._usable()
+        self._put(header, shard, "append", packed)
+
+    def _put(self, header: Header, shard: int, method: str, packed: Any) -> None:
+        """Give what was packed to the shard's part, by its `append` or another method."""
         if type(shard) is not int:
             shard = as_index("shard", shard, 0, _names.MAX_SHARD)
         if not self._busy.acquire(blocking=False):
@@ -138,11 +139,7 @@ class StreamWriter:
             if part is None or shard not in self._open_parts:
                 part = self._part(as_index("shard", shard, 0, _names.MAX_SHARD), header)
             try:
-                if type(elements) is not np.ndarray:
-                    elements = elements.view(np.ndarray)
-                if self._padded or not elements.flags.c_contiguous:
-                    elements = zero_padded(elements)
-                part.append(elements.view(np.uint8), elements.size)
+                getattr(part, method)(packed)
             except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
                 self._fail(error)
         finally:
@@ -178,9 +175,9 @@ class StreamWriter:
         finally:
             self._busy.release()
 
-    def _commit_shard(self, shard: int, part: StreamPart) -> None:
+    def _commit_shard(self, shard: int, part: ShardPart) -> None:
         try:
-            if part.length:
+            if not part.empty:
                 part.publish(self._owner)
                 parts, length = self._committed[shard]
                 self._committed[shard] = (parts + 1, length + part.length)
@@ -224,7 +221,7 @@ class StreamWriter:
 
     def __repr__(self) -> str:
         pending = {shard: part.length for shard, part in sorted(self._parts.items())}
-        return f"StreamWriter({self._storage!r}), not committed yet: {pending}"
+        return f"{type(self).__name__}({self._storage!r}), not committed yet: {pending}"
 
     def _usable(self) -> Header:
         if self._failure is not None:
@@ -252,15 +249,15 @@ class StreamWriter:
                 )
         return self._committed[shard]
 
-    def _part(self, shard: int, header: Header) -> StreamPart:
+    def _part(self, shard: int, header: Header) -> ShardPart:
         """The shard's part, with open files; the part used longest ago gives its back."""
         try:
-            while len(self._open_parts) >= most_open_parts():
+            while len(self._open_parts) >= most_open_parts(self._files_of_part):
                 oldest, _ = self._open_parts.popitem(last=False)
                 self._parts[oldest].release()
             if shard not in self._parts:
                 parts, _ = self._of_shard(shard, header)
-                self._parts[shard] = StreamPart(
+                self._parts[shard] = self._part_of(
                     self._files, self._directory, header, shard, parts, self._token
                 )
         except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
@@ -294,16 +291,6 @@ class StreamWriter:
             yield
         except OSError as error:
             self._raise_named(error)
-
-    def _wrong_elements(self, elements: Any) -> Exception:
-        name = type(self._storage.storage_format).__name__
-        expected = f"a 1-d numpy array of {self._storage.element_type}"
-        if not isinstance(elements, np.ndarray):
-            return DataError(f"{name}.pack returned {type(elements).__name__}; expected {expected}")
-        return DataError(
-            f"{name}.pack returned an array of shape {elements.shape} and dtype "
-            f"{elements.dtype}; expected {expected}"
-        )
 
 
 def _not_alone() -> WriterStateError:

@@ -1,0 +1,35 @@
+# cython: language_level=3
+"""What the search for spans hands to the module that makes pieces of them."""
+
+from libc.stdint cimport int64_t
+
+
+cdef struct Segment:
+    int64_t part
+    int64_t window
+    int64_t begin       # elements of the part
+    int64_t end
+    int64_t column      # of `begin` in its window
+    int64_t rows        # spans of the part
+    int64_t low         # the first span is one of the rows low to high
+    int64_t high
+    int64_t low_end     # elements before row `low`
+    int64_t high_end    # elements up to the end of row `high`
+    int64_t probes
+    int64_t first       # the rows of the present probe
+    int64_t count
+    int64_t wanted      # rows to read once the first is known
+    int64_t found_first
+    int64_t found_count
+    const int64_t* found  # rows from the one before the first span to the last span
+
+
+cdef class SpanSearch:
+    cdef Segment* _segments
+    cdef int64_t _parts
+    cdef int64_t _count
+    cdef int64_t _open                # segments whose spans are not found yet
+    cdef int64_t[::1] _waiting        # and their numbers
+    cdef object _index
+    cdef object _chunks               # the arrays that `found` points into
+    cdef readonly int64_t windows

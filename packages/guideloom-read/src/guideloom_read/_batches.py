@@ -1,0 +1,158 @@
+"""What `gather` returns for documents and spans: arrays for a whole batch, no object per sample."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Ragged(NamedTuple):
+    """Arrays of different lengths, one behind the other.
+
+    ::
+
+        values    a a a b b c c c c          array 0 = values[0:3]
+        offsets   0     3   5       9
+
+    For torch: ``torch.nested.nested_tensor_from_jagged(values, offsets)``.
+
+    Attributes:
+        values: 1-d, contiguous.
+        offsets: int64 (arrays + 1,), in values.
+    """
+
+    values: Any
+    offsets: Any
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Values in each array: int64 (arrays,)."""
+        return np.diff(np.asarray(self.offsets))
+
+    def arrays(self) -> list[Any]:
+        """The arrays, as views of `values`."""
+        bounds = self.offsets.tolist()
+        return [self.values[bounds[k] : bounds[k + 1]] for k in range(len(bounds) - 1)]
+
+
+class Padded(NamedTuple):
+    """Arrays of different lengths as the rows of one array.
+
+    Attributes:
+        values: (rows, width); row k has its ``lengths[k]`` values, and the padding value behind.
+        lengths: int64 (rows,).
+    """
+
+    values: Any
+    lengths: Any
+
+
+class SpanBatch(NamedTuple):
+    """A batch of windows, and the pieces of spans in them.
+
+    A piece is what one window has of one span. The pieces of a window lie one behind the other and
+    cover it.
+
+    ::
+
+        stream     t t t t u u u v     window 0: pieces 0 1 2
+                   v v w w w w w w     window 1: pieces 3 4
+        offsets    0 3 5
+        starts     0 4 7 0 2           lengths   4 3 1 2 6
+        spans      8 9 10 10 11        span 10 lies in both windows …
+        payload_index  0 1 2 2 3       … and its payload is there once
+
+    Attributes:
+        stream: the elements, (batch, sequence_length), or a mapping of field to such arrays.
+        offsets: int64 (batch + 1,): window k has the pieces ``offsets[k]`` to ``offsets[k + 1]``.
+        starts: int64 (pieces,): the piece's first element in its window.
+        lengths: int64 (pieces,): elements in the piece, at least 1.
+        spans: int64 (pieces,): number of the span in the dataset.
+        payload_index: int64 (pieces,): number of the span's payload in `payloads`.
+        payloads: `Ragged` of uint8, the stored bytes of each payload; None if they were not asked
+            for.
+        sequence_length: elements in a window.
+    """
+
+    stream: Any
+    offsets: Any
+    starts: Any
+    lengths: Any
+    spans: Any
+    payload_index: Any
+    payloads: Ragged | None
+    sequence_length: int
+
+    def document_ids(self) -> Any:
+        """For each element the number of its span in the dataset: int64 (batch, sequence_length).
+
+        Attention within documents is where the numbers of two elements are equal.
+        """
+        return self._per_element(np.asarray(self.spans))
+
+    def position_ids(self) -> Any:
+        """For each element its position in its piece, from 0: int64 (batch, sequence_length)."""
+        lengths = np.asarray(self.lengths)
+        before = np.cumsum(lengths) - lengths
+        total = int(lengths.sum())
+        positions = np.arange(total, dtype=np.int64) - np.repeat(before, lengths)
+        return positions.reshape(len(self.offsets) - 1, self.sequence_length)
+
+    def cu_seqlens(self) -> Any:
+        """Where pieces begin and end in the flattened batch: int32 (pieces + 1,), from 0.
+
+        As kernels for attention over sequences of variable length take it; ``lengths.max()`` is
+        the longest.
+
+        Raises:
+            ValueError: the batch has 2**31 elements or more.
+        """
+        ends = np.cumsum(np.asarray(self.lengths))
+        if ends.size and int(ends[-1]) >= 2**31:
+            raise ValueError(
+                f"the batch has {int(ends[-1])} elements, and int32 holds less than 2**31; make "
+                "smaller batches"
+            )
+        return np.concatenate(([0], ends)).astype(np.int32)
+
+    def narrow(self, start: int, stop: int) -> SpanBatch:
+        """The same windows cut to the columns `start` to `stop`.
+
+        With ``sequence_length=L + 1, stride=L``: ``batch.narrow(0, L)`` has the inputs and the
+        spans that belong to them, ``batch.narrow(1, L + 1)`` the labels. The elements are views.
+
+        Raises:
+            ValueError: not ``0 <= start <= stop <= sequence_length``.
+        """
+        if not 0 <= start <= stop <= self.sequence_length:
+            raise ValueError(
+                f"narrow got {start} and {stop}; expected 0 <= start <= stop <= "
+                f"{self.sequence_length}"
+            )
+        starts, lengths = np.asarray(self.starts), np.asarray(self.lengths)
+        begin = np.maximum(starts, start)
+        end = np.minimum(starts + lengths, stop)
+        kept = np.flatnonzero(end > begin)
+        counts = np.concatenate(([0], np.cumsum(end > begin)))
+        if isinstance(self.stream, dict):
+            stream: Any = {name: field[:, start:stop] for name, field in self.stream.items()}
+        else:
+            stream = self.stream[:, start:stop]
+        return self._replace(
+            stream=stream,
+            offsets=self._as_given(counts[np.asarray(self.offsets)]),
+            starts=self._as_given(begin[kept] - start),
+            lengths=self._as_given((end - begin)[kept]),
+            spans=self._as_given(np.asarray(self.spans)[kept]),
+            payload_index=self._as_given(np.asarray(self.payload_index)[kept]),
+            sequence_length=stop - start,
+        )
+
+    def _per_element(self, of_pieces: NDArray[Any]) -> NDArray[Any]:
+        repeated = np.repeat(of_pieces, np.asarray(self.lengths))
+        return repeated.reshape(len(self.offsets) - 1, self.sequence_length)
+
+    def _as_given(self, array: NDArray[Any]) -> Any:
+        """An array as this batch holds its own; batches of tensors make a tensor of it."""
+        return array

@@ -1,0 +1,32 @@
+"""`DocumentDataset`: each document a sample."""
+
+from __future__ import annotations
+
+from guideloom_format import DocumentStorage
+from guideloom_read._document_reader import DocumentReader
+
+
+class DocumentDataset:
+    """The documents of a storage, each a sample.
+
+    Args:
+        storage: a `DocumentStorage`.
+
+    Raises:
+        TypeError: a storage of another kind.
+    """
+
+    def __init__(self, storage: DocumentStorage) -> None:
+        if getattr(storage, "kind", None) != DocumentStorage.kind:
+            raise TypeError(
+                f"storage is {type(storage).__name__}; expected a DocumentStorage. For the windows "
+                "of a stream use StreamDataset"
+            )
+        self.storage = storage
+
+    def sync_reader(self) -> DocumentReader:
+        """A reader of the samples, to be used as a context manager."""
+        return DocumentReader(self.storage)
+
+    def __repr__(self) -> str:
+        return f"DocumentDataset({self.storage!r})"

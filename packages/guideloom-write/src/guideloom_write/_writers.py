@@ -1,0 +1,69 @@
+"""The writers of the three kinds of data: `ShardWriter`, and what is particular to each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from guideloom_format import Header
+from guideloom_write._packing import DocumentPacker, ElementPacker, SpanPacker
+from guideloom_write._part_kinds import DocumentPart, SpanPart, StreamPart
+from guideloom_write._shard_writer import ShardWriter
+
+_MOST_BYTES = 1 << 20  # held until they are written together
+_MOST_DOCUMENTS = 4096
+
+
+class StreamWriter(ShardWriter):
+    """Writes shards of a stream."""
+
+    _packer_of = ElementPacker
+    _part_of = StreamPart
+    _files_of_part = 2
+
+
+class StreamWithMetaWriter(ShardWriter):
+    """Writes shards of a stream whose spans carry payloads."""
+
+    _packer_of = SpanPacker
+    _part_of = SpanPart
+    _files_of_part = 6
+
+
+class DocumentWriter(ShardWriter):
+    """Writes shards of documents; `append` takes one document, `extend` many."""
+
+    _packer_of = DocumentPacker
+    _part_of = DocumentPart
+    _files_of_part = 4
+
+    def extend(self, shard: int, documents: Iterable[Any]) -> None:
+        """Append many documents, which costs less than one `append` for each.
+
+        Raises:
+            DataError: the storage format cannot hold one of them; those before it were appended.
+            WriteError, WriterStateError: see `append`.
+        """
+        header = self._usable()
+        packer: DocumentPacker = self._packer  # type: ignore[assignment]
+        together: list[bytes] = []
+        size = 0
+        for k, document in enumerate(documents):
+            try:
+                packed = packer.pack(document)
+            except BaseException as error:
+                error.add_note(f"at document {k} of those given to extend")
+                self._put_together(header, shard, together)
+                raise
+            together.append(packed if type(packed) is bytes else bytes(packed))
+            size += len(packed)
+            if size >= _MOST_BYTES or len(together) >= _MOST_DOCUMENTS:
+                self._put_together(header, shard, together)
+                together, size = [], 0
+        self._put_together(header, shard, together)
+
+    def _put_together(self, header: Header, shard: int, documents: list[bytes]) -> None:
+        if self._header is not header:  # the storage format and the iterable are the user's code
+            self._usable()
+        if documents:
+            self._put(header, shard, "extend", documents)
