@@ -2,6 +2,7 @@
 
 import json
 import stat
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -47,6 +48,7 @@ def _shifted(registers: Registers, columns: Registers) -> Registers:
     return result
 
 
+@lru_cache(maxsize=64)  # documents of one block are read one after the other
 def crc32c(data: bytes) -> int:
     """CRC32C of `data`.
 

@@ -1,6 +1,7 @@
 """The packages' readers and the independent ones give the same documents and spans."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,9 @@ def check_documents(
         batch = reader.gather(np.array(order, np.int64))
         offsets = batch.offsets.tolist()
         assert batch.values.dtype == ours.header.element_type
-        assert [
-            raw(batch.values[low:high]) for low, high in zip(offsets[:-1], offsets[1:], strict=True)
-        ] == [expected[k] for k in order]
+        assert [raw(batch.values[low:high]) for low, high in pairwise(offsets)] == [
+            expected[k] for k in order
+        ]
     return ours
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from format.independent import IndependentDataset
 from format.independent_json import RefusedError, sealed, unsealed
+from format.member_changes import Change, change_members, put
 from format.stream_writing import storage
 from guideloom import GuideLoomError, StreamStorage
 from guideloom_read import verify
@@ -21,19 +21,10 @@ DTYPE = np.dtype([("token", "<u2"), ("span", "<i4", (2,))])
 HEADER, RECORD, MANIFEST = "guideloom.json", "commits/0000005-0000.json", "manifest.json"
 BEHIND = "commits/0000002-0001.json"
 
-Change = Callable[[dict[str, Any]], object]
-
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
     return Path(shutil.copytree(GOLDEN, tmp_path / "stream"))
-
-
-def change_members(path: Path, change: Change) -> None:
-    """Changes the object in a sealed file and seals it again."""
-    members = json.loads(unsealed(path.read_bytes()) + b"}")
-    change(members)
-    path.write_bytes(sealed(json.dumps(members)[:-1].encode("ascii")))
 
 
 def check_both_refuse(dataset: Path, match: str) -> None:
@@ -53,17 +44,6 @@ def check_both_read(dataset: Path) -> None:
     with storage(dataset, DTYPE).sync_reader() as reader:
         assert reader.fingerprint == ours.fingerprint
         assert reader.read(0, 252)["token"].tolist() == ours.read(0, 252)["token"].tolist()
-
-
-def put(*path: str | int, value: Any) -> Change:
-    """Sets the member that this path leads to."""
-
-    def change(members: Any) -> None:
-        for name in path[:-1]:
-            members = members[name]
-        members[path[-1]] = value
-
-    return change
 
 
 REFUSED: list[tuple[str, Change, str]] = [

@@ -160,7 +160,7 @@ def recover(directory: Path, scenario: Scenario, files: Watched) -> None:
 @pytest.fixture(params=list(SCENARIOS))
 def scenario(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Scenario:
     found = SCENARIOS[request.param]
-    monkeypatch.setattr("guideloom_write._stream_writer.MOST_OPEN_PARTS", found.most_open)
+    monkeypatch.setattr("guideloom_write._shard_writer.MOST_OPEN_PARTS", found.most_open)
     return found
 
 
@@ -227,7 +227,7 @@ def test_how_many_points_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """The figure to publish, and a floor under it."""
     counts = {}
     for name, scenario in SCENARIOS.items():
-        monkeypatch.setattr("guideloom_write._stream_writer.MOST_OPEN_PARTS", scenario.most_open)
+        monkeypatch.setattr("guideloom_write._shard_writer.MOST_OPEN_PARTS", scenario.most_open)
         log = undisturbed(tmp_path / name, scenario)
         counts[name] = sum(1 for _ in crash_points(log))
     print(f"crash points: {sum(counts.values())} {counts}")

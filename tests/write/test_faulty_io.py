@@ -63,7 +63,7 @@ KINDS = [
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that little data goes past the buffer, and parts are released and opened again."""
     monkeypatch.setattr("guideloom_write._checked_file._BUFFER_BYTES", 65536)
-    monkeypatch.setattr("guideloom_write._stream_writer.MOST_OPEN_PARTS", 2)
+    monkeypatch.setattr("guideloom_write._shard_writer.MOST_OPEN_PARTS", 2)
 
 
 def play_until_it_fails(directory: Path, files: Watched) -> GuideLoomError | None:

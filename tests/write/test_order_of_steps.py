@@ -139,7 +139,7 @@ def test_released_parts_are_synced_before_their_descriptor_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel reports an error of a delayed write to a descriptor that is open: keep none."""
-    monkeypatch.setattr("guideloom_write._stream_writer.MOST_OPEN_PARTS", 1)
+    monkeypatch.setattr("guideloom_write._shard_writer.MOST_OPEN_PARTS", 1)
     monkeypatch.setattr("guideloom_write._checked_file._BUFFER_BYTES", 65536)
 
     class Closes(Books):

@@ -26,7 +26,7 @@ from guideloom_read import StreamReader, verify
 from guideloom_read._contents import read_contents, read_header
 from guideloom_read.io import PosixPreadIO
 from guideloom_write import StreamWriter
-from guideloom_write._part import StreamPart
+from guideloom_write._part_kinds import StreamPart
 from write.known_content import Returned, elements, storage, visible, writer_at
 
 

@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from guideloom_format import ShardConflictError, StreamNumpyFormat, StreamStorage
-from guideloom_write import StreamWriter, _stream_writer
+from guideloom_write import StreamWriter, _shard_writer
 from write.faulty_files import Watched
 from write.known_content import elements, storage
 
@@ -95,7 +95,7 @@ def write_many_shards(directory: Path, shards: int, descriptors: int, most_open:
     """Two rounds over many shards with few descriptors; the most that were open at once."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
-    _stream_writer.MOST_OPEN_PARTS = most_open
+    _shard_writer.MOST_OPEN_PARTS = most_open
     most = 0
 
     class Counted(Watched):

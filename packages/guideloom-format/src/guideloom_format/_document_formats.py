@@ -163,7 +163,6 @@ class DocumentJSONFormat:
     """
 
     name = "document-json"
-    document_dtype = np.dtype("u1")
 
     @classmethod
     def from_header(cls, parameters: Mapping[str, Any], where: str) -> DocumentJSONFormat:

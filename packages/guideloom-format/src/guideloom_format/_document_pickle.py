@@ -5,8 +5,6 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-import numpy as np
-
 from guideloom_format._errors import DamagedFileError, DataError
 
 PROTOCOL = 5
@@ -30,7 +28,6 @@ class DocumentPickleFormat:
     """
 
     name = "document-pickle"
-    document_dtype = np.dtype("u1")
 
     def parameters(self) -> dict[str, Any]:
         """What the header says of the format besides its name."""

@@ -89,7 +89,8 @@ class SpanBatch(NamedTuple):
 
         Attention within documents is where the numbers of two elements are equal.
         """
-        return self._per_element(np.asarray(self.spans))
+        spans = np.repeat(np.asarray(self.spans), np.asarray(self.lengths))
+        return self._as_given(spans.reshape(self._shape()))
 
     def position_ids(self) -> Any:
         """For each element its position in its piece, from 0: int64 (batch, sequence_length)."""
@@ -97,7 +98,7 @@ class SpanBatch(NamedTuple):
         before = np.cumsum(lengths) - lengths
         total = int(lengths.sum())
         positions = np.arange(total, dtype=np.int64) - np.repeat(before, lengths)
-        return positions.reshape(len(self.offsets) - 1, self.sequence_length)
+        return self._as_given(positions.reshape(self._shape()))
 
     def cu_seqlens(self) -> Any:
         """Where pieces begin and end in the flattened batch: int32 (pieces + 1,), from 0.
@@ -114,7 +115,7 @@ class SpanBatch(NamedTuple):
                 f"the batch has {int(ends[-1])} elements, and int32 holds less than 2**31; make "
                 "smaller batches"
             )
-        return np.concatenate(([0], ends)).astype(np.int32)
+        return self._as_given(np.concatenate(([0], ends)).astype(np.int32))
 
     def narrow(self, start: int, stop: int) -> SpanBatch:
         """The same windows cut to the columns `start` to `stop`.
@@ -149,9 +150,8 @@ class SpanBatch(NamedTuple):
             sequence_length=stop - start,
         )
 
-    def _per_element(self, of_pieces: NDArray[Any]) -> NDArray[Any]:
-        repeated = np.repeat(of_pieces, np.asarray(self.lengths))
-        return repeated.reshape(len(self.offsets) - 1, self.sequence_length)
+    def _shape(self) -> tuple[int, int]:
+        return len(self.offsets) - 1, self.sequence_length
 
     def _as_given(self, array: NDArray[Any]) -> Any:
         """An array as this batch holds its own; batches of tensors make a tensor of it."""

@@ -1,20 +1,88 @@
-"""From what a reader returns to tensors."""
+"""From sample ids to a batch of tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import default_collate
+
+from guideloom_format._bit_views import is_extension, stored_bits
+from guideloom_format._integers import as_index
+from guideloom_read import DocumentDataset, SpanBatch
+
+Load = Callable[[NDArray[np.int64]], Any]
+LONGEST = "longest"
+
+
+def load_function(
+    dataset: Any,
+    collate_fn: Callable[[list[Any]], Any] | None,
+    pad_to: int | str | None,
+    pad_value: float,
+) -> Callable[[Any], Load]:
+    """How the sample ids of a step become a batch, as a function of the opened reader.
+
+    Raises:
+        TypeError, ValueError: `pad_to` with what cannot be padded, or of another value.
+    """
+    if pad_to is not None:
+        width = None if pad_to == LONGEST else _width(pad_to)
+        if collate_fn is not None:
+            raise TypeError("pad_to pads in place of a collate_fn; give one of them")
+        if not isinstance(dataset, DocumentDataset) or not hasattr(
+            dataset.storage.storage_format, "document_dtype"
+        ):
+            raise TypeError(
+                f"pad_to is given for {dataset!r}; it pads documents that are arrays of numbers, "
+                "as DocumentNumpyFormat has them. Pass a collate_fn for others"
+            )
+        return lambda reader: lambda ids: to_tensors(reader.gather_padded(ids, width, pad_value))
+    if collate_fn is not None:
+        return lambda reader: lambda ids: collate_fn(reader[ids])
+    if isinstance(dataset, DocumentDataset):
+        return lambda reader: lambda ids: to_tensors(reader.read_many(ids))
+    return _stacked
+
+
+def _stacked(reader: Any) -> Load:
+    if reader.gathers:
+        return lambda ids: to_tensors(reader.gather(ids))
+    return lambda ids: default_collate(reader[ids]) if ids.size else []
+
+
+def _width(pad_to: int | str) -> int:
+    if isinstance(pad_to, str):
+        raise ValueError(f'pad_to is {pad_to!r}; expected a number of values, or "longest"')
+    return as_index("pad_to", pad_to, 1, 1 << 40)
+
+
+class TensorSpanBatch(SpanBatch):
+    """A `SpanBatch` of tensors; its methods return tensors as well."""
+
+    __slots__ = ()
+
+    def _as_given(self, array: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(array)
 
 
 def to_tensors(batch: Any, name: str = "the batch") -> Any:
     """Arrays as tensors that share their memory, inside mappings, lists and tuples; else as is.
 
-    uint16 and uint32 arrays become tensors of `torch.uint16` and `torch.uint32`, which carry few
-    operations: convert them where they are used, for example with ``.long()``.
+    =====================  ======================================================================
+    array                  tensor
+    =====================  ======================================================================
+    bool, int8 … int64,    the same type
+    float16 … complex128
+    uint16, uint32,        the same type, which carries few operations: convert it where it is
+    uint64                 used, for example with ``.long()``
+    of ml_dtypes           ``torch.bfloat16``, ``torch.float8_e4m3fn`` and so on, the same bits
+    with named fields      a mapping of field to tensor, each a copy
+    text, raw bytes        none: an error
+    =====================  ======================================================================
 
     Raises:
         TypeError: an array of a dtype that torch does not have; the message names the field.
@@ -23,6 +91,8 @@ def to_tensors(batch: Any, name: str = "the batch") -> Any:
         return _tensor(batch, name)
     if isinstance(batch, Mapping):
         return {key: to_tensors(value, f"field {key!r}") for key, value in batch.items()}
+    if isinstance(batch, SpanBatch):
+        return TensorSpanBatch(*(to_tensors(value, name) for value in batch))
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(to_tensors(value, name) for value in batch))
     if isinstance(batch, list | tuple):
@@ -30,13 +100,18 @@ def to_tensors(batch: Any, name: str = "the batch") -> Any:
     return batch
 
 
-def _tensor(array: NDArray[Any], name: str) -> torch.Tensor:
+def _tensor(array: NDArray[Any], name: str) -> Any:
+    if array.dtype.names is not None:
+        return {field: _tensor(array[field], f"field {field!r}") for field in array.dtype.names}
     foreign = not array.dtype.isnative or not array.flags.writeable
     if foreign or any(stride < 0 or stride % array.itemsize for stride in array.strides):
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     try:
+        if is_extension(array.dtype):
+            of_torch = getattr(torch, array.dtype.name)
+            return torch.from_numpy(array.view(stored_bits(array.dtype))).view(of_torch)
         return torch.from_numpy(array)
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         raise TypeError(
             f"{name} has dtype {array.dtype}, which torch {torch.__version__} does not have; "
             "pass a collate_fn that converts it, or store the field as integers or floats"

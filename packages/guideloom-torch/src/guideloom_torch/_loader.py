@@ -7,17 +7,20 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch.utils.data import default_collate
 
-from guideloom_format import EpochPlan, MismatchError, StreamStorage
+from guideloom_format import (
+    DocumentStorage,
+    EpochPlan,
+    MismatchError,
+    StreamStorage,
+    StreamWithMetaStorage,
+)
 from guideloom_format._integers import as_index
-from guideloom_read import StreamDataset, StreamDatasetReader
-from guideloom_torch._collate import to_tensors
+from guideloom_read import DocumentDataset, DocumentReader, StreamDataset, StreamDatasetReader
+from guideloom_torch._collate import load_function
 from guideloom_torch._pipeline import batches
 from guideloom_torch._state import ALGORITHM, make_state, read_state
 
@@ -33,6 +36,8 @@ class LoaderOptions(TypedDict, total=False):
     shuffle_seed: int | None
     drop_last: bool
     prefetch: int
+    pad_to: int | Literal["longest"] | None
+    pad_value: float
 
 
 class StatefulDataLoader:
@@ -53,9 +58,11 @@ class StatefulDataLoader:
     Args:
         dataset: the samples.
         collate_fn: makes a batch of a list of samples; runs in the workers. The list is empty on a
-            rank for which nothing is left (see `drop_last`). When left out, a batch
-            goes from files to tensors without Python code per sample if the storage format has
-            `unpack_batch` (`StreamNumpyFormat` has), and through torch's `default_collate` if not.
+            rank for which nothing is left (see `drop_last`). When left out: the windows of a stream
+            are stacked; with metadata, a `SpanBatch` of tensors; documents come as a list, arrays
+            as tensors, or padded (see `pad_to`). A batch goes from files to tensors without Python
+            code per sample if the storage format of the stream has `unpack_batch` (the built-in
+            ones have), and through torch's `default_collate` if not.
         local_batch_size: samples per step on this rank.
         rank: of this process. Left out, it comes from `torch.distributed` if that is initialized,
             and is 0 otherwise, in a job of one process.
@@ -67,6 +74,10 @@ class StatefulDataLoader:
             step is shorter, and empty on a rank for which nothing is left, so that all ranks have
             as many steps.
         prefetch: batches held ready ahead of the training loop.
+        pad_to: for documents that are arrays of numbers: make a `Padded` of tensors of each batch,
+            with rows of this many values, or, with ``"longest"``, as many as the batch's longest
+            document has. A document longer than `pad_to` is an error.
+        pad_value: what stands behind a document.
 
     Raises:
         TypeError, ValueError: an argument outside its interval, named.
@@ -75,7 +86,7 @@ class StatefulDataLoader:
 
     def __init__(
         self,
-        dataset: StreamDataset,
+        dataset: StreamDataset | DocumentDataset,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         *,
         local_batch_size: int = 1,
@@ -86,6 +97,8 @@ class StatefulDataLoader:
         shuffle_seed: int | None = None,
         drop_last: bool = True,
         prefetch: int = 0,
+        pad_to: int | Literal["longest"] | None = None,
+        pad_value: float = 0,
     ) -> None:
         if not hasattr(dataset, "sync_reader") or hasattr(dataset, "sync_writer"):
             raise TypeError(
@@ -93,7 +106,7 @@ class StatefulDataLoader:
                 "or use StatefulDataLoader.from_storage"
             )
         self.dataset = dataset
-        self._collate_fn = collate_fn
+        self._load_function = load_function(dataset, collate_fn, pad_to, pad_value)
         found_rank, found_world_size = (0, 1)
         if rank is None or world_size is None:
             found_rank, found_world_size = _distributed()
@@ -108,7 +121,7 @@ class StatefulDataLoader:
         EpochPlan(0, **self._options)
         self._num_workers = as_index("num_workers", num_workers, 0, 4096)
         self._prefetch = as_index("prefetch", prefetch, 0, 1 << 20)
-        self._reader: StreamDatasetReader | None = None
+        self._reader: StreamDatasetReader | DocumentReader | None = None
         self._known_order: dict[str, int | str | bool] | None = None
         self._at = (0, 0)  # epoch, position: replaced as one, so that any thread reads both
         self._newest: weakref.ref[_EpochIterator] | None = None
@@ -116,7 +129,7 @@ class StatefulDataLoader:
     @classmethod
     def from_storage(
         cls,
-        storage: StreamStorage,
+        storage: StreamStorage | StreamWithMetaStorage | DocumentStorage,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         *,
         sequence_length: int | None = None,
@@ -126,13 +139,21 @@ class StatefulDataLoader:
         """A loader over a storage.
 
         Args:
-            storage: a stream.
+            storage: a stream, with or without metadata, or documents.
             collate_fn: see the class.
             sequence_length: elements per sample; needed for a stream.
-            stride: elements between the starts of neighbouring samples; `sequence_length` when
-                left out. ``sequence_length=L + 1, stride=L`` gives inputs and shifted labels.
+            stride: for a stream, elements between the starts of neighbouring samples;
+                `sequence_length` when left out. ``sequence_length=L + 1, stride=L`` gives inputs
+                and shifted labels.
             **options: the keyword arguments of the class.
         """
+        if isinstance(storage, DocumentStorage):
+            if sequence_length is not None or stride is not None:
+                raise TypeError(
+                    "from_storage got sequence_length or stride for documents, which are samples "
+                    "as they are; leave them out"
+                )
+            return cls(DocumentDataset(storage), collate_fn, **options)
         if sequence_length is None:
             raise TypeError(
                 "from_storage needs sequence_length for a stream: the number of elements per sample"
@@ -237,9 +258,9 @@ class StatefulDataLoader:
     def _plan(self, epoch: int, position: int) -> EpochPlan:
         return EpochPlan(len(self._opened()), epoch=epoch, start=position, **self._options)
 
-    def _opened(self) -> StreamDatasetReader:
+    def _opened(self) -> StreamDatasetReader | DocumentReader:
         if self._reader is None:
-            reader = self.dataset.sync_reader().open()
+            reader: StreamDatasetReader | DocumentReader = self.dataset.sync_reader().open()
             order = {
                 **reader.identity(),
                 "samples": len(reader),
@@ -273,7 +294,7 @@ class _EpochIterator(Iterator[Any]):
         self._position = plan.start
         self._stop = plan.stop
         self._batch = plan.global_batch_size
-        load = _load_function(loader._opened(), loader._collate_fn)
+        load = loader._load_function(loader._opened())
         self._batches: Iterator[Any] | None = batches(
             plan, load, num_workers=loader._num_workers, prefetch=loader._prefetch
         )
@@ -314,17 +335,6 @@ class _EpochIterator(Iterator[Any]):
         """Stop the workers; further calls of next() raise."""
         self._batches = None
         self._invalid = reason
-
-
-def _load_function(
-    reader: StreamDatasetReader, collate_fn: Callable[[list[Any]], Any] | None
-) -> Callable[[NDArray[np.int64]], Any]:
-    """How the sample ids of a step become a batch."""
-    if collate_fn is not None:
-        return lambda ids: collate_fn(reader[ids])
-    if reader.gathers:
-        return lambda ids: to_tensors(reader.gather(ids))
-    return lambda ids: default_collate(reader[ids]) if ids.size else []
 
 
 def _distributed() -> tuple[int, int]:

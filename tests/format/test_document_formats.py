@@ -1,0 +1,367 @@
+"""The document formats for bytes, JSON and pickles: what goes in comes out, or an error."""
+
+from __future__ import annotations
+
+import array
+import collections
+import ctypes
+import enum
+import itertools
+import json
+import math
+import pickle
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from format.document_cases import round_trip, stored, write, writer_at
+from format.failing import fail
+from guideloom_format import (
+    DamagedFileError,
+    DataError,
+    DocumentBytesFormat,
+    DocumentJSONFormat,
+    DocumentPickleFormat,
+    DocumentStorage,
+    DocumentStorageFormat,
+)
+
+BYTES, JSON, PICKLE = DocumentBytesFormat(), DocumentJSONFormat(), DocumentPickleFormat()
+numbers = itertools.count()
+into_one_folder = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def fresh(tmp_path: Path) -> Path:
+    return tmp_path / str(next(numbers))
+
+
+@pytest.mark.parametrize("form", [BYTES, JSON, PICKLE], ids=repr)
+def test_what_they_say_of_themselves(form: Any) -> None:
+    fits: object = isinstance(form, DocumentStorageFormat)
+    assert fits
+    assert form.parameters() == {}
+    assert DocumentStorage("x", form).element_type == np.uint8
+    assert repr(form) == f"{type(form).__name__}()"
+    assert form.name == "document-" + type(form).__name__[8:-6].lower()
+
+
+# Bytes
+
+
+class Subclass(bytes):
+    pass
+
+
+def as_any_buffer(document: bytes) -> list[Any]:
+    """The same bytes as everything that is taken."""
+    plain = np.frombuffer(document, np.uint8)
+    spread = np.repeat(plain, 3)[::3]
+    return [
+        document,
+        bytearray(document),
+        memoryview(document),
+        memoryview(bytearray(b"x" + document + b"x"))[1:-1],
+        memoryview((ctypes.c_uint8 * len(document))(*document)),
+        memoryview(array.array("b", document)),
+        plain.view(np.int8).data,
+        plain,
+        spread,
+        plain[::-1].copy()[::-1],
+        Subclass(document),
+        plain.view(np.recarray),
+    ]
+
+
+@into_one_folder
+@given(documents=st.lists(st.binary(max_size=20), max_size=5))
+def test_bytes_come_back(documents: list[bytes], tmp_path: Path) -> None:
+    given_as = [same for document in documents for same in as_any_buffer(document)]
+    expected = [document for document in documents for _ in as_any_buffer(document)]
+    found = round_trip(fresh(tmp_path), BYTES, given_as)
+    assert found == expected
+    assert all(type(document) is bytes for document in found)
+
+
+@pytest.mark.parametrize(
+    "document, text",
+    [
+        ("text", r'got str; expected bytes: encode it, for example with \.encode\("utf-8"\)'),
+        ("", "got str; expected bytes: encode it"),
+        (None, "got NoneType; expected bytes, or a 1-d uint8 array. Use DocumentNumpyFormat"),
+        (7, "got int; expected bytes"),
+        ([1, 2], "got list; expected bytes"),
+        (np.zeros((2, 2), np.uint8), r"got an array of shape \(2, 2\) and dtype uint8; expected"),
+        (np.zeros((), np.uint8), r"got an array of shape \(\) and dtype uint8; expected"),
+        (np.zeros(3, np.uint16), r"of shape \(3,\) and dtype uint16; expected .*NumpyFormat\(dt"),
+        (np.zeros(3, "S1"), r"dtype \|S1; expected"),
+        (memoryview(b"abcd")[::2], "1 dimensions and items of 1 bytes, not contiguous; expected"),
+        (memoryview(array.array("H", [1])), "items of 2 bytes, contiguous; expected bytes in a ro"),
+        (memoryview(bytes(6)).cast("B", (2, 3)), "a buffer of 2 dimensions"),
+        (np.array(3, np.uint8).data, "a buffer of 0 dimensions"),
+    ],
+    ids=repr,
+)
+def test_what_is_not_bytes_is_refused(document: Any, text: str, tmp_path: Path) -> None:
+    with writer_at(tmp_path / "x", BYTES) as writer:
+        for append in (writer.append, lambda shard, one: writer.extend(shard, [one])):
+            with pytest.raises(DataError, match=f"^DocumentBytesFormat.*{text}"):
+                append(0, document)
+        assert writer.length(0) == 0
+        writer.append(0, b"good")
+    assert stored(tmp_path / "x", BYTES) == [b"good"]
+
+
+def test_a_buffer_may_be_used_again_after_append(tmp_path: Path) -> None:
+    shared = bytearray(b"one")
+    values = np.arange(3, dtype=np.uint8)
+    with writer_at(tmp_path / "x", BYTES) as writer:
+        writer.append(0, shared)
+        writer.append(0, values)
+        writer.extend(0, [shared, memoryview(values)])
+        shared[:] = b"two"
+        values[:] = 9
+    assert stored(tmp_path / "x", BYTES) == [b"one", b"\0\1\2"] * 2
+
+
+# JSON
+
+
+def has_pair(text: str) -> bool:
+    """Two halves of a surrogate pair in a row, which JSON cannot tell from one character."""
+    return any("\ud800" <= a <= "\udbff" and "\udc00" <= b <= "\udfff"
+               for a, b in itertools.pairwise(text))  # fmt: skip
+
+
+texts = st.text(st.characters(codec=None, exclude_categories=[]), max_size=8).filter(
+    lambda text: not has_pair(text)
+)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([2**63, -(2**64), 10**400, 0, -1])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@into_one_folder
+@given(documents=st.lists(json_values, max_size=6))
+def test_json_values_come_back(documents: list[Any], tmp_path: Path) -> None:
+    """Also types (1, 1.0 and True), the order of keys, and the sign of zero."""
+    directory = fresh(tmp_path)
+    assert repr(round_trip(directory, JSON, documents)) == repr(documents)
+    for content, document in zip(stored(directory, JSON), documents, strict=True):
+        assert repr(json.loads(content.decode("utf-8"))) == repr(document)
+
+
+@pytest.mark.parametrize(
+    "value, content",
+    [
+        ({"a": [1, 2.5, None, True], "b": {}}, '{"a":[1,2.5,null,true],"b":{}}'),
+        ('Straße, 東京, 😀, \0\n"\\\x7f\u2028', None),
+        ((1, (2, 3)), "[1,[2,3]]"),
+        ("\ud800", '"\\ud800"'),
+        (["é", "\udfff"], '["\\u00e9","\\udfff"]'),
+        (-0.0, "-0.0"),
+        (1e308, "1e+308"),
+        (np.float64(0.1), "0.1"),
+        ("", '""'),
+    ],
+    ids=repr,
+)
+def test_json_is_utf_8_without_spaces(value: Any, content: str | None) -> None:
+    packed = JSON.pack(value)
+    assert type(packed) is bytes
+    if content is None:
+        content = json.dumps(value, ensure_ascii=False)
+    assert packed == content.encode("utf-8")
+    as_lists = json.loads(json.dumps(value))
+    assert repr(JSON.unpack(memoryview(bytearray(packed)), 0)) == repr(as_lists)
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Word(str):
+    __slots__ = ()
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+def test_what_python_takes_for_json_types() -> None:
+    """Subclasses come back as what they stand for."""
+    point = Point(1, 2)
+    value = {Word("key"): [Level.HIGH, point, collections.OrderedDict(a=Word("b"))]}
+    assert JSON.unpack(memoryview(JSON.pack(value)), 0) == {"key": [3, [1, 2], {"a": "b"}]}
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def circular() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["self"] = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (math.nan, "not JSON compliant"),
+        (math.inf, "not JSON compliant"),
+        ([1, {"a": (-math.inf,)}], "not JSON compliant"),
+        ({1: 2}, "the key 1 is int"),
+        ({None: 2}, "the key None is NoneType"),
+        ({True: 2}, "the key True is bool"),
+        ([({"a": [{1.5: 0}]},)], "the key 1.5 is float"),
+        ({b"a": 1}, "the key b'a' is bytes"),
+        (b"bytes", "Object of type bytes is not JSON serializable"),
+        ({1, 2}, "Object of type set is not JSON serializable"),
+        ([np.int64(1)], "Object of type int64 is not JSON serializable"),
+        (np.zeros(2), "Object of type ndarray is not JSON serializable"),
+        (1j, "Object of type complex is not JSON serializable"),
+        (object(), "Object of type object is not JSON serializable"),
+        (10**5000, "limit"),
+        (nested(100_000), "recursion"),
+        (circular(), "recursion|[Cc]ircular"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else None,
+)
+def test_what_json_does_not_have_is_refused(value: Any, text: str, tmp_path: Path) -> None:
+    with writer_at(tmp_path / "x", JSON) as writer:
+        with pytest.raises(
+            DataError,
+            match=rf"^DocumentJSONFormat got what JSON cannot hold: .*({text}).*\. Expected dicts "
+            "with str keys, lists, str, finite numbers, bool and None$",
+        ):
+            writer.append(0, value)
+        assert writer.length(0) == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[1,]", b"{'a': 1}", b"1 2", b"\xff", b'"\xc3"', b"\0", b"nul", b"[" * 100_000,
+     b"1" * 5000],
+    ids=lambda content: repr(content[:9]),
+)  # fmt: skip
+def test_what_is_not_json_is_damaged(content: bytes) -> None:
+    with pytest.raises(
+        DamagedFileError,
+        match=r"(?s)^a document of shard 3 is not JSON: .*It was written with another storage",
+    ):
+        JSON.unpack(memoryview(content), 3)
+
+
+# Pickle
+
+
+def test_pickles_come_back(tmp_path: Path) -> None:
+    shared = [1, 2]
+    documents = [
+        {"a": (1, 2.5, None), "b": b"bytes", "c": {1, 2}, 4: 1j},
+        [shared, shared],
+        circular(),
+        Level.HIGH,
+        fail,
+        DataError("text"),
+        "\ud800",
+        math.inf,
+        None,
+    ]
+    found = round_trip(fresh(tmp_path), PICKLE, documents)
+    assert found[0] == documents[0]
+    assert found[1][0] is found[1][1]
+    assert found[2]["self"][0] is found[2]
+    assert found[3] is Level.HIGH
+    assert found[4] is fail
+    assert type(found[5]) is DataError
+    assert found[5].args == ("text",)
+    assert found[6:] == documents[6:]
+    values = round_trip(fresh(tmp_path), PICKLE, [np.arange(5, dtype=">i4")])[0]
+    assert values.tolist() == [0, 1, 2, 3, 4]
+    values[:] = 7
+
+
+def test_pickles_are_of_one_protocol_whatever_the_default() -> None:
+    """So that the same data give the same bytes with every Python."""
+    assert PICKLE.pack({"a": [1]}) == pickle.dumps({"a": [1]}, protocol=5)
+    assert PICKLE.pack(None) == b"\x80\x05N."
+
+
+def test_its_docstring_says_what_reading_a_pickle_can_do() -> None:
+    text = " ".join((DocumentPickleFormat.__doc__ or "").split())
+    for promise in (
+        "Only for data that you trust",
+        "Reading a pickle runs code that the file chooses",
+        "Checksums do not protect from that",
+        "`guideloom.open` never chooses this format by itself",
+    ):
+        assert promise in text
+
+
+@pytest.mark.parametrize(
+    "value, name",
+    [(lambda: 1, "function"), (threading.Lock(), "lock"), ((n for n in "ab"), "generator"),
+     (sys.stderr, "TextIOWrapper|EncodedFile"), (nested(100_000), "list"),
+     (type("Local", (), {})(), "Local")],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_cannot_be_pickled_is_refused(value: Any, name: str, tmp_path: Path) -> None:
+    with writer_at(tmp_path / "x", PICKLE) as writer:
+        with pytest.raises(DataError, match=f"^DocumentPickleFormat cannot pickle ({name}): "):
+            writer.append(0, value)
+        assert writer.length(0) == 0
+
+
+def test_a_damaged_pickle_is_named() -> None:
+    """Every bit and every length of one that holds no class, so that nothing else is run."""
+    good = PICKLE.pack({"key": [1, 2.5, "text", b"bytes", (True, None), 2**70]})
+    damaged = [good[:length] for length in range(len(good))]
+    for k, bit in itertools.product(range(len(good)), range(8)):
+        damaged.append(good[:k] + bytes([good[k] ^ 1 << bit]) + good[k + 1 :])
+    named = 0
+    for content in damaged:
+        try:
+            PICKLE.unpack(memoryview(bytearray(content)), 3)
+        except DamagedFileError as error:
+            assert "a document of shard 3 cannot be unpickled: " in str(error)  # noqa: PT017
+            named += 1
+    assert named > len(damaged) // 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"cformat.failing\nnothing\n.", b"cno_such_module\nclass\n.", b"text", b"."]
+)
+def test_a_pickle_of_a_class_that_is_not_there(content: bytes) -> None:
+    with pytest.raises(
+        DamagedFileError,
+        match=r"^a document of shard 8 cannot be unpickled: .*its class has moved, or it is damag",
+    ):
+        PICKLE.unpack(memoryview(content), 8)
+
+
+def test_formats_do_not_change_what_they_are_given(tmp_path: Path) -> None:
+    value = {"b": [1, (2, {"c": 3})], "a": "x"}
+    before = repr(value)
+    for form in (JSON, PICKLE):
+        write(fresh(tmp_path), form, [value, value])
+        assert repr(value) == before
