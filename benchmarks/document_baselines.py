@@ -84,6 +84,8 @@ def bagz_file(folder: Path, documents: DocumentSet) -> Path | None:
     with bagz.Writer(str(path), options) as writer:
         for document in document_bytes(documents.lengths):
             writer.write(document)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())  # or the kernel writes while others are measured
     read_through(path)
     return path
 

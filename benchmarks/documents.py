@@ -96,15 +96,20 @@ def reader_contestants(
 
 
 def check(contestants: dict[str, Contestant], documents: DocumentSet) -> None:
-    """Every contestant, once over all documents: it maps all pages, and the last batch is right."""
+    """Every contestant, once over all documents: it maps all pages, and the last batch is right.
+
+    `reader[i]` takes its time and has no maps of its own, so it reads the last batches only.
+    """
     shuffled = np.random.default_rng(3).permutation(documents.count)
     shuffled = shuffled[: documents.count // BATCH * BATCH].reshape(-1, BATCH)
     wanted = {int(i): b"" for i in shuffled[-1]}
     for number, document in enumerate(document_bytes(documents.lengths)):
         if number in wanted:
             wanted[number] = document
+    expected = [wanted[int(i)] for i in shuffled[-1]]
     for name, contestant in contestants.items():
-        if batch_bytes(contestant(shuffled)()) != [wanted[int(i)] for i in shuffled[-1]]:
+        some = shuffled[-100:] if name.startswith("reader[i]") else shuffled
+        if batch_bytes(contestant(some)()) != expected:
             raise RuntimeError(f"{name} returned other data")
 
 

@@ -125,7 +125,7 @@ def test_a_buffer_may_be_used_again_after_append(tmp_path: Path) -> None:
     with writer_at(tmp_path / "x", BYTES) as writer:
         writer.append(0, shared)
         writer.append(0, values)
-        writer.extend(0, [shared, memoryview(values)])
+        writer.extend(0, [shared, values.data])
         shared[:] = b"two"
         values[:] = 9
     assert stored(tmp_path / "x", BYTES) == [b"one", b"\0\1\2"] * 2

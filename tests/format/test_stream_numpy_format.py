@@ -108,7 +108,7 @@ def test_integers_of_another_width_are_converted_if_every_value_fits(
             with pytest.raises(
                 DataError,
                 match=rf"^field 'n' holds {value} at position 2; {np.dtype(field_type)} holds "
-                rf"{hold.min} to {hold.max}\. Choose a wider dtype for the field$",
+                rf"{hold.min} to {hold.max}\. Choose a wider dtype$",
             ):
                 form.pack(data)
 

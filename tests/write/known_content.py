@@ -6,6 +6,7 @@ any byte without a second copy, and a shift, a hole or a foreign part cannot pas
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -147,9 +148,8 @@ def garbage(directory: Path) -> set[str]:
         known.add("guideloom.json")
     for path in (directory / "commits").glob("*.json"):
         known.add(f"commits/{path.name}")
-        record = path.read_text(encoding="ascii")
-        stem = record.split('"stem": "')[1].split('"')[0]
-        known |= {f"data/{stem}.elements", f"data/{stem}.elements.crc"}
+        record = json.loads(path.read_text(encoding="ascii"))
+        known |= {f"data/{record['stem']}.{role}" for role in record["files"]}
     present = all_files(directory)
     assert known <= present, f"committed files are missing: {known - present}"
     return present - known

@@ -23,13 +23,7 @@ def is_extension(dtype: np.dtype[Any]) -> bool:
 
 
 def stored_bits(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The unsigned integer that holds the bits of an extension type.
-
-    Raises:
-        TypeError: it has another size than 1 or 2 bytes.
-    """
-    if dtype.itemsize not in (1, 2):
-        raise TypeError(f"dtype {dtype} has {dtype.itemsize} bytes; expected 1 or 2")
+    """The unsigned integer that holds the bits of an extension type of 1 or 2 bytes."""
     return np.dtype(f"<u{dtype.itemsize}")
 
 
@@ -37,14 +31,15 @@ def without_extensions(
     dtype: np.dtype[Any],
 ) -> tuple[np.dtype[Any], dict[str, np.dtype[Any]]]:
     """A structured dtype with unsigned integers for extension types, and which fields had them."""
-    if dtype.names is None or dtype.fields is None:
+    fields = dtype.fields
+    if dtype.names is None or fields is None or any(len(f) > 2 for f in fields.values()):
         return dtype, {}
     views: dict[str, np.dtype[Any]] = {}
     formats: list[Any] = []
     for name in dtype.names:
-        field = dtype.fields[name][0]
-        if is_extension(field.base):
-            views[name] = field.base
+        field = fields[name][0]
+        if is_extension(field.base) and field.base.itemsize <= 2:
+            views[name] = np.dtype(field.base.type)
             formats.append((stored_bits(field.base), field.shape))
         else:
             formats.append(field)

@@ -88,6 +88,11 @@ def _agree(written: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     ours, theirs = _parameters(given), _parameters(written)
     if ours.get("dtype") != theirs.get("dtype"):
         return False
+    written_views, our_views = theirs.get("views", {}), ours.get("views", {})
+    if isinstance(written_views, dict) and any(
+        our_views.get(name, view) != view for name, view in written_views.items()
+    ):
+        return False
     payload = theirs.get("payload_format")
     return not isinstance(payload, dict) or _agree(payload, ours.get("payload_format", {}))
 
@@ -119,4 +124,7 @@ def _not_built_in(description: Mapping[str, Any], where: str) -> MismatchError:
 
 
 def _shown(description: Mapping[str, Any]) -> str:
-    return shown(description.get("name", description.get("class", dict(description))))
+    if "class" in description:
+        return shown(description["class"])
+    name, parameters = description.get("name"), _parameters(description)
+    return shown(name) + (f" {shown(parameters)}" if parameters else "")

@@ -49,11 +49,15 @@ def column(what: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
                 f"{info.min} to {info.max}. Choose a wider dtype"
             )
         return array.astype(base)
-    if is_extension(array.dtype) and array.dtype != base:
+    if array.dtype.type is base.type and is_extension(base):
+        return array.astype(base)
+    if is_extension(array.dtype):
+        name = array.dtype.type.__name__
         raise DataError(
-            f"{what} has dtype {array.dtype}; expected {base}. To store the bits as they are, use "
-            f"a dtype of {array.dtype} in the storage format, or an unsigned field of "
-            f"{array.dtype.itemsize} bytes and .view(np.uint{8 * array.dtype.itemsize})"
+            f"{what} has dtype {name}; expected {base}. Convert the values with "
+            f".astype({str(base)!r}) if none is lost. To store the bits as they are, use {name} in "
+            f"the storage format, or an unsigned type of {array.dtype.itemsize} bytes and "
+            f".view(np.uint{8 * array.dtype.itemsize})"
         )
     if not _keeps_every_value(array.dtype, base):
         raise DataError(

@@ -55,7 +55,7 @@ class DocumentBytesFormat:
         if isinstance(data, bytes | bytearray | memoryview):
             return data
         if isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 1:
-            return np.ascontiguousarray(data)
+            return column("the document", data, self.document_dtype)
         return self._wrong(data)
 
     def _wrong(self, data: object) -> NoReturn:
@@ -191,7 +191,7 @@ class DocumentJSONFormat:
         try:
             return text.encode("utf-8")
         except UnicodeEncodeError:  # half a surrogate pair, which JSON can only escape
-            return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
+            return _escaped(data, text)
 
     def unpack(self, buffer: memoryview, shard: int) -> Any:
         """The value.
@@ -200,7 +200,7 @@ class DocumentJSONFormat:
             DamagedFileError: not JSON.
         """
         try:
-            return json.loads(bytes(buffer))
+            return json.loads(str(buffer, "utf-8"), parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
             raise DamagedFileError(
                 f"a document of shard {shard} is not JSON: {error}. It was written with another "
@@ -209,6 +209,21 @@ class DocumentJSONFormat:
 
     def __repr__(self) -> str:
         return "DocumentJSONFormat()"
+
+
+def _escaped(data: Any, text: str) -> bytes:
+    escaped = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    again = json.dumps(json.loads(escaped), ensure_ascii=False, separators=(",", ":"))
+    if again != text:
+        raise DataError(
+            "DocumentJSONFormat got a text with two halves of a surrogate pair side by side, which "
+            "JSON gives back as one character; join them before"
+        )
+    return escaped.encode("ascii")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _check_keys(value: Any) -> None:

@@ -1,9 +1,7 @@
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-END: Final[int]
 
 class WrongEndsError(Exception):
     """The ends that were read for a document cannot be.

@@ -13,7 +13,7 @@ from guideloom_format._search cimport first_part_after
 _empty = np.empty
 _int64 = np.dtype(np.int64)
 cdef int64_t LIMIT = <int64_t>1 << 62
-END = 8
+cdef int64_t END = 8
 
 
 cdef int64_t plan_ends(
@@ -97,12 +97,16 @@ cdef class DocumentIndex:
     def __init__(self, lengths, sizes, itemsize):
         index = StreamIndex(lengths)
         self._ends = index.ends
-        self._sizes = np.ascontiguousarray(sizes, dtype=np.int64)
+        self._sizes = index_array("sizes", sizes)
         self._end_sizes = END * np.diff(index.ends, prepend=0)
         if self._sizes.shape[0] != self._ends.shape[0]:
             raise ValueError(
                 f"{self._sizes.shape[0]} sizes for {self._ends.shape[0]} parts; expected as many"
             )
+        if index.total > LIMIT // END:
+            raise ValueError(f"the parts hold {index.total} documents; expected at most 2**59")
+        if self._sizes.shape[0] and int(np.min(self._sizes)) < 0:
+            raise ValueError(f"sizes holds {int(np.min(self._sizes))}; expected 0 or more")
         if itemsize < 1:
             raise ValueError(f"itemsize is {itemsize}; expected at least 1")
         self.itemsize = itemsize

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from guideloom_format._bit_views import is_extension
 from guideloom_format._members import Members
 
 MAX_FIELDS = 4096
@@ -95,6 +96,12 @@ def _check_storable(dtype: np.dtype[Any], whole: np.dtype[Any]) -> None:
             raise TypeError(
                 f"dtype {whole} has overlapping fields, which are not stored"
             ) from error
+    elif is_extension(dtype):
+        raise TypeError(
+            f"dtype {whole} holds {dtype.type.__name__}, a type of ml_dtypes; those of 1 or 2 "
+            "bytes are stored as named fields, not nested, of StreamNumpyFormat and StreamSpansFormat. "
+            "Elsewhere store the bits: an unsigned integer type, and .view() on both sides"
+        )
     elif dtype.itemsize not in _STORABLE_SIZES.get(dtype.kind, (dtype.itemsize,)):
         raise TypeError(
             f"dtype {whole} holds {dtype}, which is not stored, since other machines do not have "

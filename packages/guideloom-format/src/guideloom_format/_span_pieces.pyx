@@ -9,6 +9,7 @@ import numpy as np
 
 from guideloom_format._spans cimport Segment, SpanSearch
 
+cdef int64_t LIMIT = <int64_t>1 << 62
 _empty = np.empty
 _int64 = np.dtype(np.int64)
 
@@ -28,6 +29,7 @@ cdef struct Pieces:
     int64_t used          # rows written
     int64_t* table        # pairs (span + 1, number of its payload): open addressing
     uint64_t mask
+    bint overflows
 
 
 cdef int64_t count_pieces(const Segment* segments, int64_t count) noexcept nogil:
@@ -56,6 +58,9 @@ cdef int64_t known_payload(Pieces* out, int64_t span) noexcept nogil:
 cdef void add_payload(Pieces* out, int64_t part, int64_t start, int64_t nbytes) noexcept nogil:
     """Put a payload behind the others; one read for those that are neighbours in their file."""
     cdef int64_t at = out.payload_offsets[out.payloads]
+    if nbytes > LIMIT - at:
+        out.overflows = True
+        nbytes = 0
     cdef int64_t file = 2 * out.parts + part
     cdef int64_t* row
     if nbytes:
@@ -103,7 +108,7 @@ def pieces(SpanSearch search not None, bint unique):
     cdef const int64_t[::1] bases = search._index.bases
     cdef int64_t[::1] offsets, payload_offsets, payload_parts
     cdef int64_t[:, ::1] columns, rows
-    if search._open:
+    if search._open or search._void:
         raise ValueError(f"the spans of {search._open} segments are not found yet")
     most = count_pieces(search._segments, search._count)
     all_offsets = _empty(search.windows + 1, _int64)
@@ -118,6 +123,7 @@ def pieces(SpanSearch search not None, bint unique):
     out.count = out.payloads = out.used = 0
     out.offsets[0] = out.payload_offsets[0] = 0
     out.table = NULL
+    out.overflows = False
     out.parts = search._parts
     if most:
         columns = all_columns
@@ -147,6 +153,8 @@ def pieces(SpanSearch search not None, bint unique):
             window += 1
             out.offsets[window] = out.count
         free(out.table)
+    if out.overflows:
+        raise ValueError("the payloads of these windows have more than 2**62 bytes together")
     return (
         all_offsets,
         all_columns[:, : out.count],

@@ -33,3 +33,5 @@ cdef class SpanSearch:
     cdef object _index
     cdef object _chunks               # the arrays that `found` points into
     cdef readonly int64_t windows
+    cdef bint _asked                  # probes were handed out
+    cdef bint _void                   # damaged rows were met

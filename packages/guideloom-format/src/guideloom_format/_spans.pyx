@@ -130,8 +130,13 @@ cdef class SpanSearch:
     def __init__(self, index, plan, itemsize, window_bytes, windows):
         cdef const int64_t[:, ::1] rows = plan
         cdef const int64_t[::1] counts = index.counts, lengths = index.lengths
-        cdef int64_t k, size = itemsize, window = window_bytes
+        cdef int64_t k, size = itemsize, window = window_bytes, before = 0
         cdef Segment* s
+        if rows.shape[1] != 4 or size < 1 or window < 1 or windows < 0:
+            raise ValueError(
+                f"a plan of {rows.shape[1]} columns, itemsize {size}, window_bytes {window}, "
+                f"{windows} windows; expected 4 columns, and numbers of at least 1, 1 and 0"
+            )
         self._index = index
         self._chunks = []
         self._parts = counts.shape[0]
@@ -153,6 +158,11 @@ cdef class SpanSearch:
             s.rows = counts[s.part]
             if s.rows < 1 or s.begin < 0 or s.end > lengths[s.part] or s.begin >= s.end:
                 raise IndexError(f"row {k} lies outside part {s.part}")
+            if s.window < before or s.window >= windows or rows[k, 3] < 0:
+                raise IndexError(
+                    f"row {k} belongs to window {s.window}; expected {before} to {windows - 1}"
+                )
+            before = s.window
             s.high = s.rows - 1
             s.high_end = lengths[s.part]
             s.wanted = PROBE
@@ -164,8 +174,11 @@ cdef class SpanSearch:
         cdef int64_t[:, ::1] rows
         cdef int64_t k, at = 0, parts = self._parts
         cdef Segment* s
+        if self._void:
+            raise ValueError("the search met damaged rows and has ended")
         if self._open == 0:
             return None
+        self._asked = True
         out = _empty((self._open, 4), _int64)
         rows = out
         with nogil:
@@ -186,6 +199,8 @@ cdef class SpanSearch:
         cdef int64_t k, at = 0, left = 0, wrong = -1, number
         cdef int outcome
         cdef Segment* s
+        if not self._asked or self._void:
+            raise ValueError("take follows probes, once")
         for k in range(self._open):
             at += self._segments[self._waiting[k]].count
         if at != read.shape[0] or read.shape[1] != 2:
@@ -205,7 +220,9 @@ cdef class SpanSearch:
                     self._waiting[left] = number
                     left += 1
                 at += s.count
+        self._asked = False
         if wrong >= 0:
+            self._void = True
             s = &self._segments[wrong]
             raise WrongSpansError(s.part, s.first, s.first + s.count - 1)
         self._open = left

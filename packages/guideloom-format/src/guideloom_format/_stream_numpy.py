@@ -38,7 +38,8 @@ class StreamNumpyFormat:
     name = "stream-numpy"
 
     def __init__(self, dtype: DTypeLike) -> None:
-        stored, self._views = without_extensions(np.dtype(dtype))
+        self.dtype = np.dtype(dtype)
+        stored, self._views = without_extensions(self.dtype)
         self.stream_dtype = storable_dtype(stored)
         if not self.stream_dtype.names or self.stream_dtype.fields is None:
             raise TypeError(
@@ -136,4 +137,4 @@ class StreamNumpyFormat:
         return column(f"field {name!r}", value, given).view(base)
 
     def __repr__(self) -> str:
-        return f"StreamNumpyFormat({self.stream_dtype!r})"
+        return f"StreamNumpyFormat({self.dtype!r})"

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from guideloom_format._columns import column
+from guideloom_format._document_formats import DocumentBytesFormat
 from guideloom_format._dtypes import storable_dtype
 from guideloom_format._errors import DataError
+from guideloom_format._integers import shown
 from guideloom_format._stream_numpy import StreamNumpyFormat
 from guideloom_format._types import DocumentStorageFormat
 
@@ -69,6 +71,11 @@ class StreamSpansFormat:
                     f"payload_format is {payload_format!r}; expected a document format with pack "
                     "and unpack, such as DocumentJSONFormat()"
                 )
+        if hasattr(payload_format, "stream_dtype"):
+            raise TypeError(
+                f"payload_format is {payload_format!r}, a format of streams; expected a document "
+                "format, such as DocumentJSONFormat()"
+            )
         dtype = np.dtype(stream_dtype)
         self.stream_format = StreamNumpyFormat(dtype) if dtype.names else None
         self.stream_dtype: np.dtype[Any] = (
@@ -84,18 +91,19 @@ class StreamSpansFormat:
         Raises:
             DataError: not these three, or values that the formats cannot hold.
         """
-        try:
-            stream, lengths, payloads = data
-        except (TypeError, ValueError) as error:
+        if not isinstance(data, tuple) or len(data) != 3:
             raise DataError(
-                f"StreamSpansFormat got {type(data).__name__}; expected (elements, run_lengths, "
+                f"StreamSpansFormat got {shown(data)}; expected a tuple (elements, run_lengths, "
                 "payloads)"
-            ) from error
+            )
+        stream, lengths, payloads = data
         if self.stream_format is not None:
             elements = self.stream_format.pack(stream)
         else:
             elements = column("the stream", stream, self.stream_dtype)
-        if isinstance(payloads, str | bytes | bytearray | memoryview):
+        if isinstance(payloads, str | bytes | bytearray | memoryview) or not hasattr(
+            payloads, "__iter__"
+        ):
             raise DataError(
                 f"StreamSpansFormat got payloads of type {type(payloads).__name__}; expected a "
                 "list with a payload for each span"
@@ -111,11 +119,14 @@ class StreamSpansFormat:
         document_data: Sequence[Any],
     ) -> SpanWindow:
         """The sample for a window."""
-        unpack = self.payload_format.unpack
-        payloads = [
-            unpack(payload, shard)
-            for payload, shard in zip(document_data, document_shard, strict=True)
-        ]
+        if type(self.payload_format) is DocumentBytesFormat:
+            payloads = list(document_data)
+        else:
+            unpack = self.payload_format.unpack
+            payloads = [
+                unpack(memoryview(bytearray(payload)), shard)
+                for payload, shard in zip(document_data, document_shard, strict=True)
+            ]
         return SpanWindow(self.unpack_batch(stream), document_index, payloads, document_shard)
 
     def unpack_batch(self, stream: NDArray[Any]) -> Any:
@@ -123,4 +134,5 @@ class StreamSpansFormat:
         return stream if self.stream_format is None else self.stream_format.unpack_batch(stream)
 
     def __repr__(self) -> str:
-        return f"StreamSpansFormat({self.stream_dtype!r}, {self.payload_format!r})"
+        stream = self.stream_dtype if self.stream_format is None else self.stream_format.dtype
+        return f"StreamSpansFormat({stream!r}, {self.payload_format!r})"

@@ -107,7 +107,10 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
         Raises:
             IndexError: one of them is outside.
         """
-        return self._samples(index_array("indexes", indexes))
+        ids = index_array("indexes", indexes)
+        if ids.ndim != 1:
+            raise ValueError(f"indexes has {ids.ndim} dimensions; expected 1")
+        return self._samples(ids)
 
     def gather(self, ids: NDArray[np.int64] | Sequence[int]) -> Ragged:
         """The stored documents with these ids, as one array and offsets; no object per document.
@@ -151,12 +154,8 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
                 f"document {int(index_array('ids', ids)[bad])} has {longest} values; pad_to is "
                 f"{width}. Raise pad_to, or leave it out to pad to the longest of each batch"
             )
-        try:
-            values = np.full((lengths.size, width), pad_value, dtype=self._dtype)
-        except (OverflowError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"pad_value {pad_value!r} does not fit {self._dtype}: {error}"
-            ) from error
+        values = np.empty((lengths.size, width), dtype=self._dtype)
+        values[...] = _padding(pad_value, self._dtype)
         if width:
             rows, _ = located.now.index.plan(
                 located.end_rows, located.bounds, width * self._dtype.itemsize
@@ -214,3 +213,20 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
             f"that size in steps of {self._dtype.itemsize}. The file is damaged: restore it from a "
             "copy"
         )
+
+
+def _padding(value: float, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The padding value in the documents' type, unchanged."""
+    given = np.asarray(value)
+    if dtype.names is not None and given.ndim == 0 and given.dtype.kind in "iu" and given == 0:
+        return np.zeros((), dtype=dtype)
+    numbers = "biufc" if dtype.kind == "c" else "biuf"
+    if given.ndim == 0 and given.dtype.kind in numbers and dtype.kind in "biufc":
+        with np.errstate(all="ignore"):
+            stored = given.astype(dtype)
+        if stored == given or (stored != stored and given != given):  # NaN
+            return stored
+    raise ValueError(
+        f"pad_value is {value!r}, which {dtype} does not hold unchanged; choose a value of the "
+        "documents' type"
+    )

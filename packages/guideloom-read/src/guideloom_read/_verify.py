@@ -25,9 +25,10 @@ from guideloom_format import (
     crc32c,
 )
 from guideloom_format._checksum import CRC_SUFFIX, block_count
-from guideloom_format._parts import roles_of_kind
+from guideloom_format._parts import DATA_ROLES
 from guideloom_read._contents import read_contents, read_header
 from guideloom_read._file_names import FileNames
+from guideloom_read._verify_ends import end_faults
 from guideloom_read.io import PosixPreadIO
 
 _STEP_BLOCKS = 64
@@ -103,9 +104,8 @@ def verify(directory: str | os.PathLike[str], io: IOReader | None = None) -> Ver
         except DatasetError as error:
             report.faults.append(Fault("structure", 0, 0, str(error)))
             return report
-        for role in roles_of_kind(header.kind, path):
-            if not role.endswith(CRC_SUFFIX):
-                _verify_role(session, header, table, role, report)
+        for role in DATA_ROLES[header.kind]:
+            _verify_role(session, header, table, role, report)
         report.parts = len(table)
     finally:
         session.close()
@@ -123,6 +123,8 @@ def _verify_role(
             try:
                 _check_sizes(session, table, k, (role, crc_role))
                 report.faults.extend(_part_faults(header, table, k, role, data, checksums, report))
+                for problem in end_faults(header, table, k, role, data):
+                    report.faults.append(Fault(table.file_name(k, role), *problem))
             except ReadError:
                 raise
             except DatasetError as error:

@@ -16,6 +16,15 @@ from guideloom_read import DocumentDataset, SpanBatch
 
 Load = Callable[[NDArray[np.int64]], Any]
 LONGEST = "longest"
+# torch also has names such as int4, whose tensors can do nothing, not even be printed.
+_FLOATS_OF_ML_DTYPES = (
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+)
 
 
 def load_function(
@@ -108,6 +117,8 @@ def _tensor(array: NDArray[Any], name: str) -> Any:
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     try:
         if is_extension(array.dtype):
+            if array.dtype.name not in _FLOATS_OF_ML_DTYPES:
+                raise AttributeError(array.dtype.name)
             of_torch = getattr(torch, array.dtype.name)
             return torch.from_numpy(array.view(stored_bits(array.dtype))).view(of_torch)
         return torch.from_numpy(array)

@@ -17,6 +17,9 @@ from guideloom_format._integers import index_array
 from guideloom_write._checked_file import Bytes
 from guideloom_write._span_pairs import runs_of_pairs
 
+_BYTE = np.dtype("u1")
+_NOT_LISTS = (str, bytes, bytearray, memoryview, dict, set)
+
 
 class ElementPacker:
     """Elements of a stream: 1-d arrays of the storage's element type, as bytes."""
@@ -91,6 +94,8 @@ def as_bytes(packed: Any, what: str, dtype: np.dtype[Any]) -> Bytes:
     """
     if isinstance(packed, str):
         raise DataError(f'{what} str; expected bytes: encode it, for example with .encode("utf-8")')
+    if isinstance(packed, np.ma.MaskedArray):
+        raise DataError(f"{what} a masked array; give values to all with .filled(value)")
     if isinstance(packed, np.ndarray):
         if packed.ndim != 1 or packed.dtype not in (np.uint8, dtype):
             raise DataError(
@@ -158,9 +163,10 @@ class SpanPacker:
 
     def _lengths(self, lengths: Any, elements: int) -> NDArray[np.int64]:
         try:
-            runs = index_array(f"{self._name}.pack: run_lengths", lengths)
+            given = list(lengths) if hasattr(lengths, "__next__") else lengths
+            runs = index_array("run_lengths", given)
         except (TypeError, ValueError, OverflowError) as error:
-            raise DataError(str(error)) from error
+            raise DataError(f"{self._name}.pack: {error}") from error
         if runs.ndim != 1:
             raise DataError(
                 f"{self._name}.pack: run_lengths has {runs.ndim} dimensions; expected 1"
@@ -179,7 +185,7 @@ class SpanPacker:
         return runs
 
     def _payloads(self, payloads: Any, runs: int) -> list[Bytes]:
-        if isinstance(payloads, str | bytes | bytearray | memoryview):
+        if isinstance(payloads, _NOT_LISTS) or not hasattr(payloads, "__iter__"):
             raise DataError(
                 f"{self._name}.pack: the payloads are {type(payloads).__name__}; expected a list "
                 "with a payload for each run"
@@ -193,6 +199,3 @@ class SpanPacker:
                 f"{self._name}.pack: {len(buffers)} payloads for {runs} runs; expected one for each"
             )
         return buffers
-
-
-_BYTE = np.dtype("u1")

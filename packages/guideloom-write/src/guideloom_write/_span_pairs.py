@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
+
 from guideloom_format import DataError
 from guideloom_format._integers import as_index, shown
 
@@ -41,7 +43,13 @@ def runs_of_pairs(pairs: Any, storage_format: Any, data: Any) -> tuple[Any, list
                     f"{name}.pack yielded {element} pairs; expected {size}, which size() said: "
                     f"element {element} has none"
                 ) from None
-            return end.value, lengths, payloads
+            stream = end.value
+            if isinstance(stream, np.ndarray) and stream.ndim == 1 and stream.size != size:
+                raise DataError(
+                    f"{name}.pack yielded {size} pairs and returned an array of {stream.size} "
+                    "elements; expected one pair for each element"
+                ) from None
+            return stream, lengths, payloads
         if element >= size:
             pairs.close()
             raise DataError(
@@ -82,16 +90,15 @@ def _pair(pair: Any, name: str, element: int) -> tuple[Any, Any]:
             f"{name}.pack yielded {shown(pair)} for element {element}; expected a pair (key, "
             "payload or None)"
         )
+    try:
+        hash(pair[0])
+    except TypeError as error:
+        raise DataError(f"{name}.pack: the key of element {element}: {error}") from error
     return pair
 
 
 def _begin_run(key: Any, payload: Any, seen: set[Hashable], name: str, element: int) -> None:
-    try:
-        again = key in seen
-        seen.add(key)
-    except TypeError as error:
-        raise DataError(f"{name}.pack: the key of element {element}: {error}") from error
-    if again:
+    if key in seen:
         raise DataError(
             f"{name}.pack: element {element} has the key {shown(key)}, whose run ended before; a "
             "span is one run, use another key"
@@ -101,3 +108,4 @@ def _begin_run(key: Any, payload: Any, seen: set[Hashable], name: str, element: 
             f"{name}.pack: element {element} begins the run of key {shown(key)} without a payload; "
             'the first element of a run has it, b"" if there is nothing to say'
         )
+    seen.add(key)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from guideloom_format import Header
+from guideloom_format import Header, _names
+from guideloom_format._integers import as_index
 from guideloom_write._packing import DocumentPacker, ElementPacker, SpanPacker
 from guideloom_write._part_kinds import DocumentPart, SpanPart, StreamPart
 from guideloom_write._shard_writer import ShardWriter
@@ -40,21 +41,29 @@ class DocumentWriter(ShardWriter):
     def extend(self, shard: int, documents: Iterable[Any]) -> None:
         """Append many documents, which costs less than one `append` for each.
 
+        If one of them cannot be had or held, those before it were appended; `length` says how many.
+
         Raises:
-            DataError: the storage format cannot hold one of them; those before it were appended.
+            DataError: the storage format cannot hold one of them.
             WriteError, WriterStateError: see `append`.
         """
         header = self._usable()
+        shard = as_index("shard", shard, 0, _names.MAX_SHARD)
         packer: DocumentPacker = self._packer  # type: ignore[assignment]
         together: list[bytes] = []
         size = 0
-        for k, document in enumerate(documents):
+        iterator = iter(documents)
+        k = 0
+        while True:
             try:
-                packed = packer.pack(document)
+                packed = packer.pack(next(iterator))
+            except StopIteration:
+                break
             except BaseException as error:
                 error.add_note(f"at document {k} of those given to extend")
                 self._put_together(header, shard, together)
                 raise
+            k += 1
             together.append(packed if type(packed) is bytes else bytes(packed))
             size += len(packed)
             if size >= _MOST_BYTES or len(together) >= _MOST_DOCUMENTS:

@@ -1,0 +1,155 @@
+"""`SpanSearch` over more spans than memory holds: rows come from a function of their number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from format.span_oracle import Found, Parts, Stream, expected, find, from_rows, rows_of
+
+Ends = Callable[[NDArray[np.int64], int], NDArray[np.int64]]
+"""From numbers of spans, -1 among them, and the number of spans: elements up to their ends."""
+
+
+def _saturating(k: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Each sixtieth of the spans has half as many elements as the one before."""
+    block, within = (k + 1) // (n // 60), (k + 1) % (n // 60)
+    high = 2**60 - (2**60 >> np.minimum(block, 60))
+    step = (2**60 >> np.minimum(block + 1, 60)) // (n // 60)
+    return high + within * step
+
+
+DISTRIBUTIONS: dict[str, Ends] = {
+    "even": lambda k, _: 1000 * (k + 1),
+    "one element each": lambda k, _: k + 1,
+    "a giant first": lambda k, _: np.where(k < 0, 0, 2**61 + k),
+    "a giant last": lambda k, n: np.where(k == n - 1, 2**61, k + 1),
+    "a giant in the middle": lambda k, n: k + 1 + np.where(k >= n // 2, 2**60, 0),
+    "growing": lambda k, n: ((k + 1) >> max(0, n.bit_length() - 30)) ** 2,
+    "growing fast": lambda k, n: (((k + 1) >> max(0, n.bit_length() - 20)) ** 3),
+    "growing twofold": lambda k, n: np.where(
+        k < 0, 0, np.int64(1) << np.clip(k // (n // 60), 0, 61)
+    ),
+    "shrinking by halves": _saturating,
+    "shrinking": lambda k, n: np.sqrt((k + 1.0) / n * 2.0**100).astype(np.int64),
+    "steps": lambda k, n: (k + 1) + ((k + 1) // (n // 1000)) * 2**40,
+    "few among empty ones": lambda k, n: ((k + 1) // (n // 100)) * 7,
+}
+
+
+def bounds(ends: Ends, n: int, k: int) -> tuple[int, int]:
+    """First element of span k, and the one behind its last."""
+    before, behind = ends(np.array([k - 1, k], dtype=np.int64), n).tolist()
+    return before, behind
+
+
+def check(found: Found, starts: list[int], length: int, ends: Ends, n: int) -> None:
+    """Each piece against its own span; together they cover the window."""
+    for start, window in zip(starts, found.windows, strict=True):
+        at = 0
+        for begin, count, span, payload in window:
+            first, behind = bounds(ends, n, span)
+            assert begin == at == max(first - start, 0)
+            assert count == min(behind - start, length) - at
+            assert found.payloads[payload] == (0, 3)
+            assert count > 0
+            at += count
+        assert at == length
+
+
+@pytest.mark.parametrize("power", [17, 24, 30, 40])
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_rounds_grow_with_the_logarithm_of_the_spans(distribution: str, power: int) -> None:
+    """Few guesses, then halving: no distribution makes a search long."""
+    ends, n = DISTRIBUTIONS[distribution], 2**power + 7
+    if power > 24 and distribution in ("growing twofold", "few among empty ones"):
+        pytest.skip("a window at a border would read every empty span of the run")
+    total = bounds(ends, n, n - 1)[1]
+    length = 50
+
+    def answer(_: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.stack([ends(numbers, n), 3 * (numbers + 1)], axis=1)
+
+    rng = np.random.default_rng(power)
+    spans = [0, 1, n // 2, n - 2, n - 1, *rng.integers(0, n, 20).tolist()]
+    places = [bounds(ends, n, span)[0] for span in spans] + rng.integers(0, total, 20).tolist()
+    starts = [min(max(place - 2, 0), total - length) for place in places]
+    found = find(Stream([n], [total], [3 * n]), answer, starts, length)
+    check(found, starts, length, ends, n)
+    longest = max(map(len, found.windows))
+    empty = n // 60 if "twofold" in distribution else n // 100 if "few" in distribution else 0
+    assert found.rounds <= 6 + math.log2(n) + math.log(1 + (longest + empty) / 96, 4)
+    if distribution in ("even", "one element each"):
+        assert found.rounds <= 2
+
+
+def test_a_part_of_as_many_spans_as_there_may_be() -> None:
+    """2**58 rows of 16 bytes are 2**62 bytes."""
+    n = 2**58
+    for ends in (DISTRIBUTIONS["one element each"], DISTRIBUTIONS["a giant in the middle"]):
+        total = bounds(ends, n, n - 1)[1]
+
+        def answer(
+            _: int, numbers: NDArray[np.int64], ends: Ends = ends
+        ) -> NDArray[np.int64]:
+            return np.stack([ends(numbers, n), 3 * (numbers + 1)], axis=1)
+
+        starts = [0, 2**57 - 3, total - 5, 2**31 - 2, 2**32 - 2, 2**53 + 1]
+        found = find(Stream([n], [total], [3 * n]), answer, starts, 5)
+        check(found, starts, 5, ends, n)
+        assert found.rounds <= 64
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    content=st.lists(
+        st.tuples(
+            st.sampled_from([0, 1, 2, 2**31, 2**32 + 1]) | st.integers(0, 2**59),
+            st.sampled_from([0, 1, 2**32 + 1]) | st.integers(0, 2**57),
+        ),
+        min_size=1,
+        max_size=7,
+    ),
+    cut=st.integers(0, 7),
+    length=st.integers(1, 20) | st.integers(1, 2**58),
+    near=st.lists(st.tuples(st.integers(0, 8), st.integers(-25, 25)), max_size=6),
+    unique=st.booleans(),
+)
+def test_huge_streams_are_exact(
+    content: list[tuple[int, int]],
+    cut: int,
+    length: int,
+    near: list[tuple[int, int]],
+    unique: bool,
+) -> None:
+    """Spans and payloads up to 2**62 together, windows near their borders."""
+    parts: Parts = [content[:cut], content[cut:]]
+    stream = Stream.of(parts)
+    total = sum(stream.lengths)
+    borders = [0, *np.cumsum([count for count, _ in content]).tolist()]
+    ids = [borders[k % len(borders)] + off for k, off in near]
+    ids = [start for start in ids if 0 <= start <= total - length][: 2**62 // length]
+    found = find(stream, from_rows(rows_of(parts)), ids, length, unique=unique)
+    assert found == expected(parts, ids, length, unique=unique)
+
+
+def test_values_at_the_limit() -> None:
+    """One element, or all of them, at the end of a stream of 2**62; the same for payloads."""
+    half = 2**61
+    parts: Parts = [[(half, 0), (0, half)], [(half - 1, half - 1), (0, 0), (1, 1)]]
+    stream, answer = Stream.of(parts), from_rows(rows_of(parts))
+    assert sum(stream.lengths) == sum(stream.payload_sizes) == 2**62
+    for length, starts in (
+        (1, [0, half - 1, half, 2**62 - 2, 2**62 - 1]),
+        (2, [half - 1, 2**62 - 2]),
+        (2**62, [0]),
+        (half, [0, half, 1]),
+    ):
+        found = find(stream, answer, starts[: 2**62 // length], length, unique=True)
+        assert found == expected(parts, starts[: 2**62 // length], length, unique=True)
