@@ -51,6 +51,11 @@ def column(what: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         return array.astype(base)
     if array.dtype.type is base.type and is_extension(base):
         return array.astype(base)
+    if is_extension(base):
+        raise DataError(
+            f"{what} has dtype {array.dtype}; expected {base}. Convert it with "
+            f".astype({base.type.__name__!r}), which rounds"
+        )
     if is_extension(array.dtype):
         name = array.dtype.type.__name__
         raise DataError(

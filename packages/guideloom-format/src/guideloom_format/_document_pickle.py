@@ -15,9 +15,10 @@ class DocumentPickleFormat:
 
     Reading a pickle runs code that the file chooses: whoever can write to the dataset can run any
     program as the user who reads it, delete files, or send secrets away. Checksums do not protect
-    from that, since the writer makes them; and a damaged pickle can end the process. Use it for data
-    that you wrote yourself and that nobody else can change; use `DocumentJSONFormat`, `DocumentNumpyFormat` or a format of your own for
-    everything that is passed on. `guideloom.open` never chooses this format by itself.
+    from that, since the writer makes them; and a damaged pickle can end the process. Use it for
+    data that you wrote yourself and that nobody else can change; use `DocumentJSONFormat`,
+    `DocumentNumpyFormat` or a format of your own for everything that is passed on.
+    `guideloom.open` never chooses this format by itself.
 
     A pickle also depends on the classes in it: rename one, and the documents cannot be read.
 

@@ -99,8 +99,9 @@ def _check_storable(dtype: np.dtype[Any], whole: np.dtype[Any]) -> None:
     elif is_extension(dtype):
         raise TypeError(
             f"dtype {whole} holds {dtype.type.__name__}, a type of ml_dtypes; those of 1 or 2 "
-            "bytes are stored as named fields, not nested, of StreamNumpyFormat and StreamSpansFormat. "
-            "Elsewhere store the bits: an unsigned integer type, and .view() on both sides"
+            "bytes are stored as named fields, not nested, of StreamNumpyFormat and "
+            "StreamSpansFormat. Elsewhere store the bits: an unsigned type, and .view() on both "
+            "sides"
         )
     elif dtype.itemsize not in _STORABLE_SIZES.get(dtype.kind, (dtype.itemsize,)):
         raise TypeError(

@@ -51,12 +51,11 @@ def end_faults(
         before = ends[-1:]
     for column, (what, last, _) in enumerate(columns):
         if rows and before[0, column] != last:
-            yield (
-                (rows - 1) * width,
-                rows * width,
-                f"the last end of {what} is {int(before[0, column])}; expected {last}. "
-                "Restore the file from a copy",
+            problem = (
+                f"the last end of {what} is {int(before[0, column])}; expected {last}. Restore the "
+                "file from a copy"
             )
+            yield (rows - 1) * width, rows * width, problem
 
 
 def _wrong(
@@ -64,9 +63,8 @@ def _wrong(
 ) -> Iterator[Problem]:
     bad = (ends[1:] < ends[:-1]) | (ends[1:] > last) | (ends[1:] % step != 0)
     for row in np.flatnonzero(bad)[:1].tolist():
-        yield (
-            (first + row) * width,
-            (first + row + 1) * width,
+        problem = (
             f"end {first + row} of {what} is {int(ends[row + 1])} after {int(ends[row])}; expected "
-            f"ends that grow to {last} in steps of {step}. Restore the file from a copy",
+            f"ends that grow to {last} in steps of {step}. Restore the file from a copy"
         )
+        yield (first + row) * width, (first + row + 1) * width, problem
