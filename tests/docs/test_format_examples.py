@@ -98,8 +98,3 @@ def test_a_dump_is_that_of_hexdump() -> None:
         "00000010  4c                                                |L|\n"
         "00000011\n"
     )
-
-
-if __name__ == "__main__":
-    for _, example, its_roles in EXAMPLES:
-        print(block_of(example, its_roles))

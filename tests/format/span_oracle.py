@@ -57,11 +57,23 @@ class Stream:
             [sum(size for _, size in part) for part in parts],
         )
 
-    def begin(self, ids: Sequence[int], length: int, stride: int, itemsize: int) -> SpanSearch:
+    def index(self) -> SpanIndex:
+        """An index that has seen no search yet."""
+        return SpanIndex(self.counts, self.lengths, self.payload_sizes)
+
+    def begin(
+        self,
+        ids: Sequence[int],
+        length: int,
+        *,
+        stride: int = 1,
+        itemsize: int = 1,
+        index: SpanIndex | None = None,
+    ) -> SpanSearch:
         """The search for these windows."""
         plan = StreamIndex(self.lengths).plan(ids, length, itemsize, stride)
-        index = SpanIndex(self.counts, self.lengths, self.payload_sizes)
-        return SpanSearch(index, plan, itemsize, max(length, 1) * itemsize, len(ids))
+        window_bytes = max(length, 1) * itemsize
+        return SpanSearch(index or self.index(), plan, itemsize, window_bytes, len(ids))
 
 
 def find(
@@ -73,14 +85,19 @@ def find(
     stride: int = 1,
     itemsize: int = 1,
     unique: bool = False,
+    index: SpanIndex | None = None,
 ) -> Found:
-    """Let the search find the pieces; every read that it asks for is checked and answered."""
-    search = stream.begin(ids, length, stride, itemsize)
+    """Let the search find the pieces; every read that it asks for is checked and answered.
+
+    With an `index` that other searches have used, what those left in it is used as well.
+    """
+    search = stream.begin(ids, length, stride=stride, itemsize=itemsize, index=index)
     found = Found()
     while (asked := search.probes()) is not None:
         found.rounds += 1
         assert found.rounds <= MOST_ROUNDS, "the search does not end"
         chunk = np.concatenate([answer(*place) for place in probed(stream, asked)])
+        assert search.asked == len(chunk)
         found.rows += len(chunk)
         search.take(chunk)
     return with_pieces(found, search, len(stream.counts), unique=unique)

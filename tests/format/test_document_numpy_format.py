@@ -92,13 +92,15 @@ def test_an_array_of_the_type_is_packed_without_a_copy() -> None:
 def dirty(dtype: np.dtype[Any], n: int, byte: int) -> NDArray[Any]:
     """Elements with the same values whose padding is full of `byte`."""
     out = np.full(n * dtype.itemsize, byte, np.uint8).view(dtype)
-    for name in dtype.names or ():
-        if dtype[name].base.names is None:
-            out[name] = np.arange(n)
-        else:
-            for inner in dtype[name].base.names:
-                out[name][inner] = np.arange(n)[:, None]
+    count_up(out)
     return out
+
+
+def count_up(values: NDArray[Any]) -> None:
+    for name in values.dtype.names or ():
+        count_up(values[name])
+    if values.dtype.names is None:
+        values[...] = np.arange(values.size).reshape(values.shape)
 
 
 @pytest.mark.parametrize(

@@ -58,12 +58,15 @@ def windows_of(parts: Parts, length: int, stride: int, seed: int) -> list[int]:
 def test_pieces_are_those_of_the_reference(
     parts: Parts, length: int, stride: int, itemsize: int, unique: bool, seed: int
 ) -> None:
+    stream, answer = Stream.of(parts), from_rows(rows_of(parts))
     ids = windows_of(parts, length, stride, seed)
-    answer = from_rows(rows_of(parts))
-    found = find(
-        Stream.of(parts), answer, ids, length, stride=stride, itemsize=itemsize, unique=unique
-    )
-    assert found == expected(parts, ids, length, stride=stride, unique=unique)
+    right = expected(parts, ids, length, stride=stride, unique=unique)
+    found = find(stream, answer, ids, length, stride=stride, itemsize=itemsize, unique=unique)
+    assert found == right
+    index = stream.index()
+    for start in ids[:5]:
+        find(stream, answer, [start], length, stride=stride, index=index)
+    assert find(stream, answer, ids, length, stride=stride, unique=unique, index=index) == right
 
 
 def test_every_window_of_every_small_stream() -> None:

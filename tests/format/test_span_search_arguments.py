@@ -16,7 +16,7 @@ from guideloom_format import SpanIndex, SpanSearch, pieces
 
 
 def begin(parts: Parts, ids: Sequence[int], length: int) -> SpanSearch:
-    return Stream.of(parts).begin(ids, length, 1, 1)
+    return Stream.of(parts).begin(ids, length)
 
 
 def test_a_search_that_has_not_ended_has_no_pieces() -> None:
@@ -123,7 +123,7 @@ def test_a_search_lets_other_threads_run() -> None:
     """Two million windows over a few spans; every step that walks over them gives up the lock."""
     windows = 2_000_000
     stream = Stream.of([[(3, 1), (2, 0)]])
-    search = stream.begin(np.full(windows, 1), 3, 1, 1)  # type: ignore[arg-type]
+    search = stream.begin(np.full(windows, 1), 3)  # type: ignore[arg-type]
     chunk = np.tile(np.array([[3, 1], [5, 1]], dtype=np.int64), (windows, 1))
     calls: dict[str, Callable[[], Any]] = {
         "probes": search.probes,

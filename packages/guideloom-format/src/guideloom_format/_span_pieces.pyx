@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free
 
 import numpy as np
 
-from guideloom_format._spans cimport Segment, SpanSearch
+from guideloom_format._spans cimport Segment, SpanIndex, SpanSearch
 
 cdef int64_t LIMIT = <int64_t>1 << 62
 _empty = np.empty
@@ -105,36 +105,27 @@ cdef void add_segment(Pieces* out, const Segment* s, int64_t base) noexcept nogi
 def pieces(SpanSearch search not None, bint unique):
     cdef Pieces out
     cdef int64_t k, window = 0, most
-    cdef const int64_t[::1] bases = search._index.bases
-    cdef int64_t[::1] offsets, payload_offsets, payload_parts
-    cdef int64_t[:, ::1] columns, rows
+    cdef SpanIndex index = search._index
+    cdef int64_t[::1] block
     if search._open or search._void:
         raise ValueError(f"the spans of {search._open} segments are not found yet")
     most = count_pieces(search._segments, search._count)
-    all_offsets = _empty(search.windows + 1, _int64)
-    all_columns = _empty((4, most), _int64)
-    all_payload_offsets = _empty(most + 1, _int64)
-    all_payload_parts = _empty(most, _int64)
-    all_rows = _empty((most, 4), _int64)
-    offsets = all_offsets
-    payload_offsets = all_payload_offsets
-    out.offsets = &offsets[0]
-    out.payload_offsets = &payload_offsets[0]
+    # One block of memory for all that is returned.
+    memory = _empty(search.windows + 2 + 10 * most, _int64)
+    block = memory
+    out.offsets = &block[0]
+    out.payload_offsets = out.offsets + search.windows + 1
+    out.payload_parts = out.payload_offsets + most + 1
+    out.starts = out.payload_parts + most
+    out.lengths = out.starts + most
+    out.spans = out.lengths + most
+    out.payload = out.spans + most
+    out.rows = out.payload + most
     out.count = out.payloads = out.used = 0
     out.offsets[0] = out.payload_offsets[0] = 0
     out.table = NULL
     out.overflows = False
     out.parts = search._parts
-    if most:
-        columns = all_columns
-        rows = all_rows
-        payload_parts = all_payload_parts
-        out.starts = &columns[0, 0]
-        out.lengths = &columns[1, 0]
-        out.spans = &columns[2, 0]
-        out.payload = &columns[3, 0]
-        out.payload_parts = &payload_parts[0]
-        out.rows = &rows[0, 0]
     if unique and most:
         out.mask = 1
         while out.mask < <uint64_t>(2 * most):
@@ -148,17 +139,19 @@ def pieces(SpanSearch search not None, bint unique):
             while window < search._segments[k].window:
                 window += 1
                 out.offsets[window] = out.count
-            add_segment(&out, &search._segments[k], bases[search._segments[k].part])
+            add_segment(&out, &search._segments[k], index._bases[search._segments[k].part])
         while window < search.windows:
             window += 1
             out.offsets[window] = out.count
         free(out.table)
     if out.overflows:
         raise ValueError("the payloads of these windows have more than 2**62 bytes together")
+    at = search.windows + 1
+    columns = memory[at + 2 * most + 1 : at + 6 * most + 1].reshape(4, most)
     return (
-        all_offsets,
-        all_columns[:, : out.count],
-        all_payload_offsets[: out.payloads + 1],
-        all_payload_parts[: out.payloads],
-        all_rows[: out.used],
+        memory[:at],
+        columns[:, : out.count],
+        memory[at : at + out.payloads + 1],
+        memory[at + most + 1 : at + most + 1 + out.payloads],
+        memory[at + 6 * most + 1 :].reshape(most, 4)[: out.used],
     )

@@ -18,20 +18,37 @@ cdef struct Segment:
     int64_t probes
     int64_t first       # the rows of the present probe
     int64_t count
+    int64_t expected    # rows that the segment's spans will take, roughly
     int64_t wanted      # rows to read once the first is known
     int64_t found_first
     int64_t found_count
     const int64_t* found  # rows from the one before the first span to the last span
 
 
+cdef class SpanIndex:
+    cdef readonly object counts
+    cdef readonly object bases
+    cdef readonly object lengths
+    cdef readonly object payload_sizes
+    cdef readonly int64_t total
+    cdef const int64_t[::1] _counts
+    cdef const int64_t[::1] _bases
+    cdef const int64_t[::1] _lengths
+    cdef const int64_t[::1] _payload_sizes
+    cdef readonly int64_t step        # rows from one landmark of a part to the next
+    cdef int64_t[::1] _landmarks      # ends of those rows, as far as they were read; 0 if not
+    cdef const int64_t[::1] _landmark_bases
+
+
 cdef class SpanSearch:
     cdef Segment* _segments
+    cdef int64_t* _waiting            # numbers of the segments whose spans are not found yet
     cdef int64_t _parts
     cdef int64_t _count
-    cdef int64_t _open                # segments whose spans are not found yet
-    cdef int64_t[::1] _waiting        # and their numbers
-    cdef object _index
+    cdef int64_t _open                # how many are waiting
+    cdef SpanIndex _index
     cdef object _chunks               # the arrays that `found` points into
     cdef readonly int64_t windows
-    cdef bint _asked                  # probes were handed out
+    cdef readonly int64_t asked       # rows that the latest probes ask for
     cdef bint _void                   # damaged rows were met
+    cdef bint _begin(self, Segment* s) noexcept

@@ -9,9 +9,13 @@ class SpanIndex:
         lengths: elements in each part.
         payload_sizes: bytes of payloads in each part.
 
+    Searches leave landmarks in it, the ends of every `step`-th row that they read: at most 65,536,
+    whatever the number of spans.
+
     Attributes:
         bases: global number of the first span of each part.
         total: spans over all parts.
+        step: rows from one landmark to the next.
     """
 
     counts: NDArray[np.int64]
@@ -46,8 +50,8 @@ class SpanSearch:
 
     Files are numbered role by role: those of elements, of spans, of payloads.
 
-    Two rounds are usual: the row of a span is guessed from the position, and lies near the guess.
-    Of n rows no search needs more than about log2(n) rounds. Nothing is kept between searches.
+    At first two rounds are usual: the row of a span is guessed from the position, and lies near the
+    guess; later landmarks make it one. Of n rows no search needs more than about log2(n) rounds.
 
     Args:
         index: of the spans.
@@ -56,11 +60,16 @@ class SpanSearch:
         window_bytes: bytes per window, at least 1.
         windows: number of windows.
 
+    Attributes:
+        asked: rows of spans that the latest `probes` ask for.
+
     Raises:
-        IndexError: a row of the plan outside its part.
+        IndexError: a row of the plan outside its part, or windows out of order.
+        ValueError: sizes that cannot be.
     """
 
     windows: int
+    asked: int
     def __init__(
         self,
         index: SpanIndex,

@@ -7,17 +7,21 @@ narrows the rows that come into question; when guesses have not helped, it halve
 """
 
 from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 
 import numpy as np
 
 from guideloom_format._index import StreamIndex
-from guideloom_format._spans cimport Segment, SpanSearch
+from guideloom_format._integers import index_array
+from guideloom_format._landmarks cimport follow_landmarks, guessed_row, learn_landmarks
+from guideloom_format._spans cimport Segment, SpanIndex, SpanSearch
 
 cdef enum:
     GUESSES = 4         # by interpolation; halving from then on
     MOST_PROBES = 200   # more than any search needs: 60 halvings, then rows by the fourfold
-    PROBE = 96          # rows read at once
+    PROBE = 96          # rows read at once while the first span is not known
+    MOST_LANDMARKS = 1 << 16
+    SMALLEST_STEP = 16
     FOUND = 1
     GO_ON = 0
     WRONG = -1
@@ -28,26 +32,20 @@ _int64 = np.dtype(np.int64)
 
 cdef void choose_probe(Segment* s) noexcept nogil:
     """Set the rows to read next: always some that can narrow the search."""
-    cdef int64_t guess, before
-    cdef double share
-    before = s.low - 1 if s.low else 0
+    cdef int64_t guess, before = s.low - 1 if s.low else 0
     s.probes += 1
     if s.low == s.high:
         s.first = before
-        s.count = min(s.wanted, s.rows - before)
+        s.count = s.wanted
         s.wanted = min(4 * s.wanted, s.rows + 1)
-        return
-    if s.high - before < PROBE:
+    elif s.high - before < PROBE:
         s.first = before
+        s.count = s.high - before + s.expected
     else:
-        if s.probes <= GUESSES and s.high_end > s.low_end:
-            share = <double>(s.begin - s.low_end) / <double>(s.high_end - s.low_end)
-            share = min(max(share, 0.0), 1.0)
-            guess = s.low + <int64_t>(share * <double>(s.high - s.low))
-        else:
-            guess = s.low + (s.high - s.low) // 2
+        guess = guessed_row(s) if s.probes <= GUESSES else s.low + (s.high - s.low) // 2
         s.first = max(min(guess, s.high) - PROBE // 2, before)
-    s.count = min(PROBE, s.rows - s.first)
+        s.count = PROBE + min(s.expected, PROBE)
+    s.count = min(s.count, s.rows - s.first)
 
 
 cdef int take_probe(Segment* s, const int64_t* chunk) noexcept nogil:
@@ -99,18 +97,23 @@ cdef bint is_damaged(const Segment* s, int64_t elements, int64_t payload_bytes) 
 
 
 cdef class SpanIndex:
-    cdef readonly object counts, bases, lengths, payload_sizes
-    cdef readonly int64_t total
-
     def __init__(self, counts, lengths, payload_sizes):
         ends = StreamIndex(counts).ends
         self.counts = np.diff(ends, prepend=0)
         self.bases = ends - self.counts
-        self.total = int(ends[-1]) if ends.size else 0
-        self.lengths = np.ascontiguousarray(lengths, dtype=np.int64)
-        self.payload_sizes = np.ascontiguousarray(payload_sizes, dtype=np.int64)
+        self.total = int(self.counts.sum())
+        self.lengths = index_array("lengths", lengths)
+        self.payload_sizes = index_array("payload_sizes", payload_sizes)
         if not self.lengths.size == self.payload_sizes.size == ends.size:
             raise ValueError("counts, lengths and payload_sizes differ in length")
+        self._counts, self._bases = self.counts, self.bases
+        self._lengths, self._payload_sizes = self.lengths, self.payload_sizes
+        self.step = SMALLEST_STEP
+        while int((self.counts // self.step).sum()) > MOST_LANDMARKS:
+            self.step *= 2
+        landmarks = np.cumsum(self.counts // self.step, dtype=np.int64)
+        self._landmark_bases = landmarks - self.counts // self.step
+        self._landmarks = np.zeros(int((self.counts // self.step).sum()) + 1, dtype=np.int64)
 
     def __len__(self):
         return self.total
@@ -127,9 +130,8 @@ class WrongSpansError(Exception):
 
 
 cdef class SpanSearch:
-    def __init__(self, index, plan, itemsize, window_bytes, windows):
+    def __init__(self, SpanIndex index not None, plan, itemsize, window_bytes, windows):
         cdef const int64_t[:, ::1] rows = plan
-        cdef const int64_t[::1] counts = index.counts, lengths = index.lengths
         cdef int64_t k, size = itemsize, window = window_bytes, before = 0
         cdef Segment* s
         if rows.shape[1] != 4 or size < 1 or window < 1 or windows < 0:
@@ -137,81 +139,95 @@ cdef class SpanSearch:
                 f"a plan of {rows.shape[1]} columns, itemsize {size}, window_bytes {window}, "
                 f"{windows} windows; expected 4 columns, and numbers of at least 1, 1 and 0"
             )
+        free(self._segments)
+        free(self._waiting)
         self._index = index
+        self._parts = index._counts.shape[0]
         self._chunks = []
-        self._parts = counts.shape[0]
         self._count = self._open = rows.shape[0]
+        self.asked = 0
         self.windows = windows
-        self._waiting = np.arange(self._count, dtype=np.int64)
-        self._segments = <Segment*>calloc(max(self._count, 1), sizeof(Segment))
-        if self._segments == NULL:
+        self._segments = <Segment*>calloc(self._count + 1, sizeof(Segment))
+        self._waiting = <int64_t*>malloc((self._count + 1) * sizeof(int64_t))
+        if self._segments == NULL or self._waiting == NULL:
             raise MemoryError
         for k in range(self._count):
             s = &self._segments[k]
+            self._waiting[k] = k
             s.part = rows[k, 0]
-            if s.part < 0 or s.part >= counts.shape[0]:
-                raise IndexError(f"row {k} names part {s.part} of {counts.shape[0]}")
+            if s.part < 0 or s.part >= self._parts:
+                raise IndexError(f"row {k} names part {s.part} of {self._parts}")
             s.begin = rows[k, 1] // size
             s.end = s.begin + rows[k, 2] // size
             s.window = rows[k, 3] // window
             s.column = (rows[k, 3] - s.window * window) // size
-            s.rows = counts[s.part]
-            if s.rows < 1 or s.begin < 0 or s.end > lengths[s.part] or s.begin >= s.end:
+            if not self._begin(s):
                 raise IndexError(f"row {k} lies outside part {s.part}")
             if s.window < before or s.window >= windows or rows[k, 3] < 0:
                 raise IndexError(
                     f"row {k} belongs to window {s.window}; expected {before} to {windows - 1}"
                 )
             before = s.window
-            s.high = s.rows - 1
-            s.high_end = lengths[s.part]
-            s.wanted = PROBE
+
+    cdef bint _begin(self, Segment* s) noexcept:
+        """Set what the search for a segment begins with; whether the segment lies in its part."""
+        cdef SpanIndex index = self._index
+        cdef double share
+        s.rows = index._counts[s.part]
+        s.high_end = index._lengths[s.part]
+        if s.rows < 1 or s.begin < 0 or s.end > s.high_end or s.begin >= s.end:
+            return False
+        s.high = s.rows - 1
+        share = <double>(s.end - s.begin) / <double>s.high_end
+        s.expected = min(<int64_t>(1.25 * share * <double>s.rows) + 8, s.rows + 1)
+        s.wanted = s.expected + 2
+        follow_landmarks(s, &index._landmarks[index._landmark_bases[s.part]], index.step)
+        return True
 
     def __dealloc__(self):
         free(self._segments)
+        free(self._waiting)
 
     def probes(self):
         cdef int64_t[:, ::1] rows
-        cdef int64_t k, at = 0, parts = self._parts
+        cdef int64_t k
         cdef Segment* s
         if self._void:
             raise ValueError("the search met damaged rows and has ended")
         if self._open == 0:
             return None
-        self._asked = True
         out = _empty((self._open, 4), _int64)
         rows = out
+        self.asked = 0
         with nogil:
             for k in range(self._open):
                 s = &self._segments[self._waiting[k]]
                 choose_probe(s)
-                rows[k, 0] = parts + s.part
+                rows[k, 0] = self._parts + s.part
                 rows[k, 1] = 16 * s.first
                 rows[k, 2] = 16 * s.count
-                rows[k, 3] = at
-                at += 16 * s.count
+                rows[k, 3] = 16 * self.asked
+                self.asked += s.count
         return out
 
     def take(self, chunk):
         cdef const int64_t[:, ::1] read = chunk
-        cdef const int64_t[::1] lengths = self._index.lengths
-        cdef const int64_t[::1] payload_sizes = self._index.payload_sizes
+        cdef SpanIndex index = self._index
         cdef int64_t k, at = 0, left = 0, wrong = -1, number
         cdef int outcome
         cdef Segment* s
-        if not self._asked or self._void:
+        if self.asked == 0:
             raise ValueError("take follows probes, once")
-        for k in range(self._open):
-            at += self._segments[self._waiting[k]].count
-        if at != read.shape[0] or read.shape[1] != 2:
-            raise ValueError(f"{read.shape[0]} rows were read; {at} were asked for")
-        at = 0
+        if read.shape[0] != self.asked or read.shape[1] != 2:
+            raise ValueError(f"{read.shape[0]} rows were read; {self.asked} were asked for")
         with nogil:
             for k in range(self._open):
                 number = self._waiting[k]
                 s = &self._segments[number]
                 outcome = take_probe(s, &read[at, 0])
-                if outcome == FOUND and is_damaged(s, lengths[s.part], payload_sizes[s.part]):
+                if outcome == FOUND and is_damaged(
+                    s, index._lengths[s.part], index._payload_sizes[s.part]
+                ):
                     outcome = WRONG
                 if outcome == WRONG or s.probes > MOST_PROBES:
                     wrong = number
@@ -219,8 +235,12 @@ cdef class SpanSearch:
                 if outcome == GO_ON:
                     self._waiting[left] = number
                     left += 1
+                learn_landmarks(
+                    &index._landmarks[index._landmark_bases[s.part]], index.step,
+                    &read[at, 0], s.first, s.count,
+                )
                 at += s.count
-        self._asked = False
+        self.asked = 0
         if wrong >= 0:
             self._void = True
             s = &self._segments[wrong]

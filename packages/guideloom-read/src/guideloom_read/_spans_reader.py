@@ -120,7 +120,7 @@ class StreamWithMetaReader(WindowReader[OpenSpans]):
         search = SpanSearch(now.spans, plan, itemsize, max(length, 1) * itemsize, windows)
         try:
             while (rows := search.probes()) is not None:
-                chunk = np.empty((int(rows[:, 2].sum()) // SPAN_BYTES, 2), dtype=np.int64)
+                chunk = np.empty((search.asked, 2), dtype=np.int64)
                 now.files.fill(rows, chunk)
                 search.take(native(chunk))
         except WrongSpansError as wrong:
