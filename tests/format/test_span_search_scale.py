@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from format.span_oracle import Found, Parts, Stream, expected, find, from_rows, rows_of
+from guideloom_format import SpanIndex
 
 Ends = Callable[[NDArray[np.int64], int], NDArray[np.int64]]
 """From numbers of spans, -1 among them, and the number of spans: elements up to their ends."""
@@ -82,10 +84,47 @@ def test_rounds_grow_with_the_logarithm_of_the_spans(distribution: str, power: i
     found = find(Stream([n], [total], [3 * n]), answer, starts, length)
     check(found, starts, length, ends, n)
     empty = n // LONG_RUNS_OF_EMPTY_ONES.get(distribution, n)
-    more = 1 + math.ceil(math.log(empty / 96, 4)) if empty > 96 else 0
-    assert found.rounds <= 4 + math.log2(n / 96) + 2 + more
+    at_last = math.ceil(math.log((empty + length) / 8, 4))  # four times as many rows each time
+    assert found.rounds <= 4 + math.log2(n / 96) + 2 + at_last
     if distribution in ("even", "one element each"):
         assert found.rounds <= 2
+
+
+@pytest.mark.parametrize("elements", [1, 10, 500])
+def test_windows_of_few_elements_ask_for_few_rows(elements: int) -> None:
+    """However many spans without elements there are besides."""
+    n = 2**40
+
+    def answer(_: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        assert numbers.size < 10_000
+        return np.stack([np.minimum(numbers + 1, 1000), numbers + 1], axis=1)
+
+    found = find(Stream([n], [1000], [n]), answer, [0, 500 - elements, 500], elements)
+    assert [len(window) for window in found.windows] == [elements] * 3
+
+
+def test_landmarks_make_searches_short_and_stay_few() -> None:
+    """What searches leave behind narrows the later ones; it does not grow with the spans."""
+    rng = np.random.default_rng(1)
+    lengths = rng.lognormal(6.5, 1.2, size=1_000_000).astype(np.int64)
+    rows = [np.stack([np.cumsum(lengths), np.arange(1, 1_000_001)], axis=1)]
+    total = int(lengths.sum())
+    stream = Stream([lengths.size], [total], [lengths.size])
+    index = stream.index()
+    rounds = []
+    for _ in range(12):
+        ids = rng.integers(0, total - 2048, 1000).tolist()
+        found = find(stream, from_rows(rows), ids, 2048, index=index)
+        rounds.append(found.rounds)
+    assert max(rounds) <= 5
+    assert rounds[-1] <= rounds[0]
+    assert found == find(stream, from_rows(rows), ids, 2048)
+    for counts in ([2**58], [0, 1, 2**50, 2**57], [10] * 100_000, [2**20] * 100_000):
+        tracemalloc.start()
+        index = SpanIndex(counts, [2**40] * len(counts), [0] * len(counts))
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 2**20 + 100 * len(counts)
 
 
 def test_a_part_of_as_many_spans_as_there_may_be() -> None:

@@ -69,6 +69,8 @@ cdef int take_probe(Segment* s, const int64_t* chunk) noexcept nogil:
     last = low
     while last < s.count and chunk[2 * last] < s.end:
         last += 1
+        if last < s.count and chunk[2 * last] < chunk[2 * last - 2]:
+            return WRONG  # and not the reason to read on and on
     if last == s.count:
         return GO_ON if s.first + s.count < s.rows else WRONG
     if low:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from guideloom_format import DataError
 from guideloom_format._dtypes import has_padding, zero_padded
-from guideloom_format._integers import index_array
+from guideloom_format._integers import index_array, shown
 from guideloom_write._checked_file import Bytes
 from guideloom_write._span_pairs import runs_of_pairs
 
@@ -124,9 +124,8 @@ class Spans(NamedTuple):
     """Elements with their spans, ready to be written."""
 
     elements: NDArray[Any]
-    lengths: NDArray[np.int64]
-    payload_sizes: NDArray[np.int64]
-    payloads: bytes
+    lengths: list[int]
+    payloads: list[Bytes]
 
 
 class SpanPacker:
@@ -157,11 +156,27 @@ class SpanPacker:
             )
         elements = self._elements.checked(stream)
         runs = self._lengths(lengths, elements.size)
-        buffers = self._payloads(payloads, runs.size)
-        sizes = np.array([len(buffer) for buffer in buffers], dtype=np.int64)
-        return Spans(elements, runs, sizes, b"".join(buffers))
+        return Spans(elements, runs, self._payloads(payloads, len(runs)))
 
-    def _lengths(self, lengths: Any, elements: int) -> NDArray[np.int64]:
+    def _lengths(self, lengths: Any, elements: int) -> list[int]:
+        runs: list[int] = lengths
+        if type(lengths) is not list or set(map(type, lengths)) != {int}:
+            runs = self._integers(lengths)
+        total = sum(runs)
+        if total == elements and (not runs or min(runs) >= 0):
+            return runs
+        for k, length in enumerate(runs):
+            if not 0 <= length <= elements:
+                raise DataError(
+                    f"{self._name}.pack: run_lengths[{k}] is {shown(length)}; expected 0 to "
+                    f"{elements}, the number of elements"
+                )
+        raise DataError(
+            f"{self._name}.pack: the run lengths add up to {total}; expected {elements}, the "
+            "number of elements: every element belongs to one span"
+        )
+
+    def _integers(self, lengths: Any) -> list[int]:
         try:
             given = list(lengths) if hasattr(lengths, "__next__") else lengths
             runs = index_array("run_lengths", given)
@@ -171,18 +186,8 @@ class SpanPacker:
             raise DataError(
                 f"{self._name}.pack: run_lengths has {runs.ndim} dimensions; expected 1"
             )
-        if runs.size and (int(runs.min()) < 0 or int(runs.max()) > elements):
-            bad = int(np.flatnonzero((runs < 0) | (runs > elements))[0])
-            raise DataError(
-                f"{self._name}.pack: run_lengths[{bad}] is {int(runs[bad])}; expected 0 to "
-                f"{elements}, the number of elements"
-            )
-        if sum(runs.tolist()) != elements:
-            raise DataError(
-                f"{self._name}.pack: the run lengths add up to {sum(runs.tolist())}; expected "
-                f"{elements}, the number of elements: every element belongs to one span"
-            )
-        return runs
+        numbers: list[int] = runs.tolist()
+        return numbers
 
     def _payloads(self, payloads: Any, runs: int) -> list[Bytes]:
         if isinstance(payloads, _NOT_LISTS) or not hasattr(payloads, "__iter__"):

@@ -79,11 +79,14 @@ class SpanPart(ShardPart):
         """Append elements and their spans."""
         self._check_unpublished()
         self._elements.write(spans.elements.view(np.uint8).data)
-        self._payloads.write(spans.payloads)
-        rows = np.empty((spans.lengths.size, 2), dtype=np.int64)
-        np.cumsum(spans.lengths, out=rows[:, 0])
-        np.cumsum(spans.payload_sizes, out=rows[:, 1])
-        rows += (self.length, self._payload_end)
-        self._spans.extend(rows)
-        self.length += spans.elements.size
-        self._payload_end += len(spans.payloads)
+        payloads: bytes = b"".join(spans.payloads)
+        self._payloads.write(payloads)
+        end, payload_end = self.length, self._payload_end
+        append = self._spans.append
+        for elements, payload in zip(spans.lengths, spans.payloads, strict=True):
+            end += elements
+            payload_end += len(payload)
+            append(end)
+            append(payload_end)
+        self._spans.settle()
+        self.length, self._payload_end = end, payload_end

@@ -1,0 +1,325 @@
+"""Fields of every type that is stored, as tensors: the right type and bits, or an error that helps.
+
+All kinds of data, and a format of a user's own, through the loader. Warnings are errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from format.dtype_cases import PLAIN
+from format.field_cases import (
+    EXTENSIONS,
+    any_bits,
+    big_endian,
+    every_value,
+    field_dtypes,
+    little_endian_bytes,
+)
+from guideloom import (
+    DocumentBytesFormat,
+    DocumentNumpyFormat,
+    DocumentStorage,
+    Padded,
+    SpanBatch,
+    StatefulDataLoader,
+    StreamNumpyFormat,
+    StreamSpansFormat,
+    StreamStorage,
+    StreamWithMetaStorage,
+)
+from guideloom_torch._collate import to_tensors
+
+BATCH, LENGTH = 2, 3
+COUNT = 4 * BATCH * LENGTH
+TORCH_TYPES = {
+    "bool": torch.bool,
+    **{f"int{8 * n}": getattr(torch, f"int{8 * n}") for n in (1, 2, 4, 8)},
+    **{f"uint{8 * n}": getattr(torch, f"uint{8 * n}") for n in (1, 2, 4, 8)},
+    **{f"float{8 * n}": getattr(torch, f"float{8 * n}") for n in (2, 4, 8)},
+    "complex64": torch.complex64,
+    "complex128": torch.complex128,
+    "bfloat16": torch.bfloat16,
+    "float8_e4m3fn": torch.float8_e4m3fn,
+    "float8_e4m3fnuz": torch.float8_e4m3fnuz,
+    "float8_e5m2": torch.float8_e5m2,
+    "float8_e5m2fnuz": torch.float8_e5m2fnuz,
+    "float8_e8m0fnu": torch.float8_e8m0fnu,
+}
+"""What torch can compute with. Its int4 and such are names without operations."""
+
+TYPES: list[np.dtype[Any]] = [*map(np.dtype, PLAIN), *EXTENSIONS]
+KNOWN = [dtype for dtype in TYPES if dtype.name in TORCH_TYPES]
+UNKNOWN = [dtype for dtype in TYPES if dtype.name not in TORCH_TYPES]
+
+
+def bits_of(tensor: torch.Tensor) -> bytes:
+    flat = tensor.contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def check(tensor: Any, expected: NDArray[Any]) -> None:
+    """A tensor of its own, or a mapping of tensors, with the values of an array."""
+    if expected.dtype.names is not None:
+        assert list(tensor) == list(expected.dtype.names)
+        for name in expected.dtype.names:
+            check(tensor[name], expected[name])
+        return
+    assert type(tensor) is torch.Tensor
+    assert tensor.dtype == TORCH_TYPES[expected.dtype.name]
+    assert tuple(tensor.shape) == expected.shape
+    assert tensor.is_contiguous()
+    assert tensor.data_ptr() % min(tensor.element_size(), 8) == 0 or not tensor.numel()
+    assert bits_of(tensor) == little_endian_bytes(expected)
+    if tensor.numel():
+        tensor.view(torch.uint8).fill_(1)  # into memory of its own
+
+
+def rows(values: NDArray[Any], number: int) -> NDArray[Any]:
+    """The values of batch `number`."""
+    begin = number * BATCH * LENGTH
+    return values[begin : begin + BATCH * LENGTH].reshape(BATCH, LENGTH, *values.shape[1:])
+
+
+# Streams
+
+
+class Own:
+    """A user's format that leaves the batch as it is: structured arrays, of any byte order."""
+
+    def __init__(self, dtype: np.dtype[Any], *, batches: bool) -> None:
+        self.stream_dtype = dtype.newbyteorder("<")
+        if batches:
+            self.unpack_batch = self._unpack_batch
+
+    def pack(self, data: NDArray[Any]) -> NDArray[Any]:
+        return data.astype(self.stream_dtype)
+
+    def unpack(self, stream: NDArray[Any], shard_lengths: Any, shards: Any) -> Any:
+        del shard_lengths, shards
+        return self._unpack_batch(stream)
+
+    def _unpack_batch(self, stream: NDArray[Any]) -> Any:
+        return stream.astype(big_endian(self.stream_dtype))
+
+
+def write_stream(directory: Path, data: dict[str, NDArray[Any]]) -> StreamStorage:
+    dtype = np.dtype([(name, values.dtype, values.shape[1:]) for name, values in data.items()])
+    storage = StreamStorage(directory, StreamNumpyFormat(dtype))
+    with storage.sync_writer() as writer:
+        writer.append(0, data)
+    return storage
+
+
+def write_spans(directory: Path, data: dict[str, NDArray[Any]]) -> StreamWithMetaStorage:
+    dtype = np.dtype([(name, values.dtype, values.shape[1:]) for name, values in data.items()])
+    storage = StreamWithMetaStorage(directory, StreamSpansFormat(dtype, DocumentBytesFormat()))
+    with storage.sync_writer() as writer:
+        writer.append(0, (data, [COUNT], [b"payload"]))
+    return storage
+
+
+def streams(storage: Any, **options: Any) -> StatefulDataLoader:
+    return StatefulDataLoader.from_storage(
+        storage, sequence_length=LENGTH, local_batch_size=BATCH, **options
+    )
+
+
+def fields_of(batch: Any) -> Any:
+    return batch.stream if isinstance(batch, SpanBatch) else batch
+
+
+each_writer = pytest.mark.parametrize("write", [write_stream, write_spans])
+Write = Callable[[Path, dict[str, NDArray[Any]]], Any]
+
+
+@each_writer
+@pytest.mark.parametrize("shape", [(), (2,), (3, 1)], ids=str)
+@pytest.mark.parametrize("dtype", KNOWN, ids=str)
+def test_a_field_becomes_a_tensor(
+    write: Write, dtype: np.dtype[Any], shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Any bits: signalling NaNs, the largest integers. Alone, and beside a byte."""
+    values = any_bits(dtype, (COUNT, *shape), np.random.default_rng(0))
+    odd = any_bits(np.dtype("u1"), (COUNT,), np.random.default_rng(1))
+    for number, data in enumerate(({"x": values}, {"odd": odd, "x": values})):
+        loader = streams(write(tmp_path / str(number), data), num_workers=number)
+        batches = [fields_of(batch) for batch in loader]
+        assert len(batches) == COUNT // BATCH // LENGTH
+        for k, batch in enumerate(batches):
+            assert list(batch) == list(data)
+            for name, tensor in batch.items():
+                check(tensor, rows(data[name], k))
+
+
+@each_writer
+@pytest.mark.parametrize("dtype", UNKNOWN, ids=str)
+def test_a_field_that_torch_cannot_hold_is_named(
+    write: Write, dtype: np.dtype[Any], tmp_path: Path
+) -> None:
+    """What the message advises works: a `collate_fn`, here one that converts nothing."""
+    values = any_bits(dtype, (COUNT,), np.random.default_rng(0))
+    storage = write(tmp_path, {"tokens": np.arange(COUNT), "x": values})
+    shown = dtype.newbyteorder("<")
+    text = rf"^field 'x' has dtype .*{shown.str[1:] if shown.kind in 'SUV' else shown}"
+    if dtype in EXTENSIONS:
+        text = f"^field 'x' has dtype {dtype.name}"
+    with pytest.raises(TypeError, match=text + ", which torch .*; pass a collate_fn"):
+        next(iter(streams(storage)))
+    for k, batch in enumerate(streams(storage, collate_fn=list)):
+        samples = [sample.stream if hasattr(sample, "stream") else sample for sample in batch]
+        found = np.stack([sample["x"] for sample in samples])
+        assert found.tobytes() == little_endian_bytes(rows(values, k))
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    dtype=field_dtypes(),
+    shape=st.sampled_from([(), (0,), (1,), (2, 3), (1, 1)]),
+    seed=st.integers(0, 99),
+)
+def test_any_fields_side_by_side(dtype: np.dtype[Any], shape: tuple[int, ...], seed: int) -> None:
+    """Nested, padded, of odd sizes, one element only: aligned tensors, or an error with a name."""
+    form = StreamNumpyFormat(dtype)
+    records = any_bits(form.stream_dtype, (math.prod(shape),), np.random.default_rng(seed))
+    batch = form.unpack_batch(records.reshape(shape))
+    for found in (batch, records.reshape(shape)):
+        expected = batch if found is batch else {name: found[name] for name in dtype.names or ()}
+        unknown = [name for name, array in expected.items() if not known(array.dtype)]
+        if unknown:
+            with pytest.raises(TypeError, match=r"^field '.*', which torch|^field \".*\", which"):
+                to_tensors(found)
+        else:
+            tensors = to_tensors(found)
+            assert list(tensors) == list(expected)
+            before = {name: little_endian_bytes(array) for name, array in expected.items()}
+            for name, tensor in tensors.items():
+                assert little_endian_bytes(expected[name]) == before[name]  # not shared with others
+                check(tensor, expected[name])
+
+
+def known(dtype: np.dtype[Any]) -> bool:
+    if dtype.names is not None:
+        return all(known(dtype[name]) for name in dtype.names)
+    return dtype.base.name in TORCH_TYPES
+
+
+@pytest.mark.parametrize("batches", [True, False])
+@pytest.mark.parametrize("dtype", [d for d in KNOWN if d not in EXTENSIONS], ids=str)
+def test_a_format_of_ones_own_may_give_any_byte_order(
+    dtype: np.dtype[Any], batches: bool, tmp_path: Path
+) -> None:
+    """Also records, which come as a mapping."""
+    if not batches:
+        pytest.skip("torch's own default_collate makes the batch")
+    for number, stored in enumerate((dtype, np.dtype([("odd", "u1"), ("x", dtype, (2,))]))):
+        values = any_bits(stored, (COUNT,), np.random.default_rng(0))
+        storage = StreamStorage(tmp_path / str(number), Own(stored, batches=batches))
+        with storage.sync_writer() as writer:
+            writer.append(0, values)
+        for k, batch in enumerate(streams(storage)):
+            check(batch, rows(values, k))
+
+
+# Documents
+
+SIZES = [0, 3, 1, 4, 0, 2]
+
+
+def write_documents(directory: Path, values: NDArray[Any]) -> DocumentStorage:
+    storage = DocumentStorage(directory, DocumentNumpyFormat(values.dtype))
+    with storage.sync_writer() as writer:
+        writer.extend(0, np.split(values, np.cumsum(SIZES)[:-1]))
+    return storage
+
+
+def document_types() -> list[np.dtype[Any]]:
+    plain = [dtype for dtype in KNOWN if dtype not in EXTENSIONS]
+    records = [
+        np.dtype([("a", "u1"), ("b", "<f4"), ("c", "<u2", (3,))]),  # odd size
+        np.dtype([("a", "<i4"), ("b", "<f4")]),  # strides of whole values
+        np.dtype([("a", "?"), ("b", [("c", "<i8"), ("d", "u1")])]),
+        np.dtype({"names": ["a", "b"], "formats": ["u1", "<f4"], "offsets": [0, 1], "itemsize": 8}),
+    ]
+    return [*plain, *records]
+
+
+@pytest.mark.parametrize("dtype", document_types(), ids=str)
+def test_documents_become_tensors(dtype: np.dtype[Any], tmp_path: Path) -> None:
+    """Empty ones, too; records as a mapping."""
+    values = any_bits(dtype, (sum(SIZES),), np.random.default_rng(0))
+    documents = np.split(values, np.cumsum(SIZES)[:-1])
+    storage = write_documents(tmp_path, values)
+    loader = StatefulDataLoader.from_storage(storage, local_batch_size=3)
+    found = [document for batch in loader for document in batch]
+    assert len(found) == len(SIZES)
+    for tensor, document in zip(found, documents, strict=True):
+        check(tensor, document)
+    padded = StatefulDataLoader.from_storage(storage, local_batch_size=3, pad_to=5)
+    for k, batch in enumerate(padded):
+        assert isinstance(batch, Padded)
+        assert batch.lengths.tolist() == SIZES[3 * k : 3 * k + 3]
+        expected = np.zeros((3, 5), dtype=dtype.newbyteorder("<"))
+        for row, document in zip(expected, documents[3 * k : 3 * k + 3], strict=True):
+            row[: len(document)] = document
+        check(batch.values, expected)
+
+
+@pytest.mark.parametrize("dtype", ["S3", "<U2", "V3", [("x", "S3")], [("x", [("x", "V1")])]])
+def test_documents_that_torch_cannot_hold(dtype: Any, tmp_path: Path) -> None:
+    storage = write_documents(tmp_path, np.zeros(sum(SIZES), dtype))
+    loader = StatefulDataLoader.from_storage(storage, local_batch_size=3)
+    with pytest.raises(TypeError, match=r"^(the batch|field 'x') has dtype .*; pass a collate_fn"):
+        next(iter(loader))
+
+
+# What the tensors are good for
+
+
+def test_bits_stored_by_hand_are_viewed(tmp_path: Path) -> None:
+    """Without ml_dtypes: uint16 fields, and a view on both sides."""
+    numbers = torch.randn(COUNT, dtype=torch.bfloat16)
+    bits = numbers.view(torch.uint16).numpy()
+    for number, batch in enumerate(streams(write_stream(tmp_path, {"weights": bits}))):
+        weights = batch["weights"].view(torch.bfloat16)
+        assert torch.equal(weights.reshape(-1), numbers[6 * number : 6 * number + 6])
+
+
+def test_bfloat16_is_the_number_that_was_written(tmp_path: Path) -> None:
+    values = np.linspace(-3, 3, COUNT).astype(ml_dtypes.bfloat16)
+    for number, batch in enumerate(streams(write_stream(tmp_path, {"weights": values}))):
+        expected = rows(values, number).astype(np.float32).tolist()
+        assert batch["weights"].float().tolist() == expected
+        assert (2 * batch["weights"]).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [d for d in EXTENSIONS if d.name in TORCH_TYPES], ids=str)
+def test_every_value_means_the_same_to_torch(dtype: np.dtype[Any]) -> None:
+    values = every_value(dtype)
+    converted = to_tensors(values).float().numpy()
+    np.testing.assert_array_equal(converted, values.astype(np.float32))
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_unsigned_integers_are_converted_as_documented(size: int, tmp_path: Path) -> None:
+    """torch.uint16 has few operations; `.long()` has all."""
+    largest = min(np.iinfo(f"u{size}").max, np.iinfo("i8").max)
+    values = np.arange(COUNT).astype(f"u{size}")
+    values[-1] = largest
+    batches = list(streams(write_stream(tmp_path, {"tokens": values})))
+    tokens = torch.cat([batch["tokens"].long().flatten() for batch in batches])
+    assert tokens.tolist() == values.tolist()
+    assert (tokens + 0).dtype == torch.int64
