@@ -105,6 +105,7 @@ def test_packages_import_no_other_third_party(path: Path) -> None:
     assert others <= THIRD_PARTY[package_of(path)]
 
 
+PICKLES = ["import pickle", "pickle.loads"]
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "yaml"}
 FORBIDDEN_CALLS = {
     *("eval", "exec", "compile", "print", "breakpoint", "input", "__import__"),
@@ -131,7 +132,9 @@ def faults_in(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{package_of(path)}/{path.name}")
 def test_no_source_runs_data_as_code_or_prints(path: Path) -> None:
-    assert list(faults_in(tree_of(path))) == []
+    """But for the one module whose format a reading program asks for by name."""
+    faults = [fault.split(": ")[1] for fault in faults_in(tree_of(path))]
+    assert faults == (PICKLES if path.name == "_document_pickle.py" else [])
 
 
 @pytest.mark.parametrize(

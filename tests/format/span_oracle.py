@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +116,7 @@ def probed(stream: Stream, asked: NDArray[np.int64]) -> list[tuple[int, NDArray[
         assert offset % 16 == nbytes % 16 == 0 < nbytes
         assert 0 <= offset < offset + nbytes <= 16 * stream.counts[part]
         assert target == at
+        assert nbytes < 2**30, f"one read of {nbytes} bytes of spans"
         at += nbytes
         places.append((part, np.arange(offset // 16, (offset + nbytes) // 16, dtype=np.int64)))
     return places
@@ -132,7 +133,7 @@ def with_pieces(found: Found, search: SpanSearch, parts: int, *, unique: bool) -
     bounds = offsets.tolist()
     assert bounds[0] == 0
     every = [tuple(piece) for piece in columns.T.tolist()]
-    found.windows = [every[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    found.windows = [every[a:b] for a, b in pairwise(bounds)]
     sizes = np.diff(payload_offsets).tolist()
     found.payloads = list(zip(payload_parts.tolist(), sizes, strict=True))
     for file, offset, nbytes, target in rows.tolist():

@@ -133,9 +133,7 @@ def test_a_part_of_as_many_spans_as_there_may_be() -> None:
     for ends in (DISTRIBUTIONS["one element each"], DISTRIBUTIONS["a giant in the middle"]):
         total = bounds(ends, n, n - 1)[1]
 
-        def answer(
-            _: int, numbers: NDArray[np.int64], ends: Ends = ends
-        ) -> NDArray[np.int64]:
+        def answer(_: int, numbers: NDArray[np.int64], ends: Ends = ends) -> NDArray[np.int64]:
             return np.stack([ends(numbers, n), 3 * (numbers + 1)], axis=1)
 
         starts = [0, 2**57 - 3, total - 5, 2**31 - 2, 2**32 - 2, 2**53 + 1]

@@ -20,7 +20,11 @@ from guideloom_read import DocumentReader
 from guideloom_write import DocumentWriter
 from write.faulty_files import Watched
 
-VALUES = {1: np.dtype("u1"), 2: np.dtype("<u2"), 5: np.dtype([("token", "<u4"), ("mask", "u1")])}
+VALUES: dict[int, np.dtype[Any]] = {
+    1: np.dtype("u1"),
+    2: np.dtype("<u2"),
+    5: np.dtype([("token", "<u4"), ("mask", "u1")]),
+}
 """A type of values of each size."""
 
 SHARDS = [0, 1, 3, 1000, 10**9]

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -98,19 +98,17 @@ def rows(values: NDArray[Any], number: int) -> NDArray[Any]:
 class Own:
     """A user's format that leaves the batch as it is: structured arrays, of any byte order."""
 
-    def __init__(self, dtype: np.dtype[Any], *, batches: bool) -> None:
+    def __init__(self, dtype: np.dtype[Any]) -> None:
         self.stream_dtype = dtype.newbyteorder("<")
-        if batches:
-            self.unpack_batch = self._unpack_batch
 
     def pack(self, data: NDArray[Any]) -> NDArray[Any]:
         return data.astype(self.stream_dtype)
 
     def unpack(self, stream: NDArray[Any], shard_lengths: Any, shards: Any) -> Any:
         del shard_lengths, shards
-        return self._unpack_batch(stream)
+        return self.unpack_batch(stream)
 
-    def _unpack_batch(self, stream: NDArray[Any]) -> Any:
+    def unpack_batch(self, stream: NDArray[Any]) -> Any:
         return stream.astype(big_endian(self.stream_dtype))
 
 
@@ -183,9 +181,7 @@ def test_a_field_that_torch_cannot_hold_is_named(
         assert found.tobytes() == little_endian_bytes(rows(values, k))
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100, deadline=None)
 @given(
     dtype=field_dtypes(),
     shape=st.sampled_from([(), (0,), (1,), (2, 3), (1, 1)]),
@@ -217,17 +213,12 @@ def known(dtype: np.dtype[Any]) -> bool:
     return dtype.base.name in TORCH_TYPES
 
 
-@pytest.mark.parametrize("batches", [True, False])
 @pytest.mark.parametrize("dtype", [d for d in KNOWN if d not in EXTENSIONS], ids=str)
-def test_a_format_of_ones_own_may_give_any_byte_order(
-    dtype: np.dtype[Any], batches: bool, tmp_path: Path
-) -> None:
+def test_a_format_of_ones_own_may_give_any_byte_order(dtype: np.dtype[Any], tmp_path: Path) -> None:
     """Also records, which come as a mapping."""
-    if not batches:
-        pytest.skip("torch's own default_collate makes the batch")
     for number, stored in enumerate((dtype, np.dtype([("odd", "u1"), ("x", dtype, (2,))]))):
         values = any_bits(stored, (COUNT,), np.random.default_rng(0))
-        storage = StreamStorage(tmp_path / str(number), Own(stored, batches=batches))
+        storage = StreamStorage(tmp_path / str(number), Own(stored))
         with storage.sync_writer() as writer:
             writer.append(0, values)
         for k, batch in enumerate(streams(storage)):

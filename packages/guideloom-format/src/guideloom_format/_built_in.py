@@ -72,29 +72,37 @@ def built_in_format(header: Header, where: str) -> Any:
 
 def check_same_format(header: Header, storage_format: Any, directory: str) -> None:
     """Raises `MismatchError` if both are built in and differ in what they say of the data."""
-    given = describe(storage_format)
-    if not _agree(header.storage_format, given):
+    difference = _difference(header.storage_format, describe(storage_format))
+    if difference is not None:
         raise MismatchError(
-            f"{directory} was written with the storage format {_shown(header.storage_format)}, it "
-            f"was opened with {_shown(given)}; open it with the format that it was written with"
+            f"{directory} was written with the storage format {difference[0]}, it was opened with "
+            f"{difference[1]}; open it with the format that it was written with"
         )
 
 
-def _agree(written: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+def _difference(written: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, str] | None:
+    """In what two built-in formats differ, as it is said of each."""
     if "name" not in written or "name" not in given:
-        return True  # a custom format may read what it likes
-    if written["name"] != given["name"]:
-        return False
-    ours, theirs = _parameters(given), _parameters(written)
-    if ours.get("dtype") != theirs.get("dtype"):
-        return False
-    written_views, our_views = theirs.get("views", {}), ours.get("views", {})
-    if isinstance(written_views, dict) and any(
-        our_views.get(name, view) != view for name, view in written_views.items()
-    ):
-        return False
+        return None  # a custom format may read what it likes
+    name = written["name"]
+    if name != given["name"]:
+        return shown(name), shown(given["name"])
+    theirs, ours = _parameters(written), _parameters(given)
+    if theirs.get("dtype") != ours.get("dtype"):
+        return f"{name} of {shown(theirs.get('dtype'))}", f"{name} of {shown(ours.get('dtype'))}"
+    their_views, our_views = theirs.get("views"), ours.get("views", {})
+    for field, view in their_views.items() if isinstance(their_views, dict) else ():
+        if our_views.get(field, view) != view:  # without a view one has the bits
+            return (
+                f"{name} with {shown(view)} in field {field!r}",
+                f"{name} with {shown(our_views[field])} in field {field!r}",
+            )
     payload = theirs.get("payload_format")
-    return not isinstance(payload, dict) or _agree(payload, ours.get("payload_format", {}))
+    if isinstance(payload, dict):
+        inner = _difference(payload, ours.get("payload_format", {}))
+        if inner is not None:
+            return f"{name} of payloads {inner[0]}", f"{name} of payloads {inner[1]}"
+    return None
 
 
 def _document_format(description: Mapping[str, Any], where: str) -> Any:
@@ -124,7 +132,4 @@ def _not_built_in(description: Mapping[str, Any], where: str) -> MismatchError:
 
 
 def _shown(description: Mapping[str, Any]) -> str:
-    if "class" in description:
-        return shown(description["class"])
-    name, parameters = description.get("name"), _parameters(description)
-    return shown(name) + (f" {shown(parameters)}" if parameters else "")
+    return shown(description.get("name", description.get("class", dict(description))))

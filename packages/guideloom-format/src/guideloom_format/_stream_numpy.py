@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from guideloom_format._bit_views import with_extensions, without_extensions
-from guideloom_format._columns import base_and_shape, column
+from guideloom_format._columns import base_and_shape, column, contiguous
 from guideloom_format._dtypes import storable_dtype
 from guideloom_format._errors import DataError
 
@@ -122,7 +122,7 @@ class StreamNumpyFormat:
 
     def unpack_batch(self, stream: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """The same for windows of any shape, for example (batch, sequence_length)."""
-        batch = {name: np.ascontiguousarray(stream[name]) for name in self._fields}
+        batch = {name: contiguous(stream[name]) for name in self._fields}
         for name, dtype in self._views.items():
             batch[name] = batch[name].view(dtype)
         return batch

@@ -226,6 +226,8 @@ def _padding(value: float, dtype: np.dtype[Any]) -> NDArray[Any]:
             stored = given.astype(dtype)
         if stored == given or (stored != stored and given != given):  # NaN
             return stored
+    if dtype.kind not in "biufc":
+        raise ValueError(f"documents are arrays of {dtype}; only arrays of numbers can be padded")
     raise ValueError(
         f"pad_value is {value!r}, which {dtype} does not hold unchanged; choose a value of the "
         "documents' type"

@@ -111,19 +111,32 @@ def to_tensors(batch: Any, name: str = "the batch") -> Any:
 
 def _tensor(array: NDArray[Any], name: str) -> Any:
     if array.dtype.names is not None:
-        return {field: _tensor(array[field], f"field {field!r}") for field in array.dtype.names}
-    foreign = not array.dtype.isnative or not array.flags.writeable
-    if foreign or any(stride < 0 or stride % array.itemsize for stride in array.strides):
-        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+        return {
+            field: _tensor(array[field].copy(), f"field {field!r}") for field in array.dtype.names
+        }
+    if not array.flags.carray or not array.dtype.isnative:
+        array = _for_torch(array)
     try:
         if is_extension(array.dtype):
-            if array.dtype.name not in _FLOATS_OF_ML_DTYPES:
-                raise AttributeError(array.dtype.name)
-            of_torch = getattr(torch, array.dtype.name)
-            return torch.from_numpy(array.view(stored_bits(array.dtype))).view(of_torch)
+            return _of_bits(array)
         return torch.from_numpy(array)
     except (TypeError, AttributeError) as error:
         raise TypeError(
             f"{name} has dtype {array.dtype}, which torch {torch.__version__} does not have; "
             "pass a collate_fn that converts it, or store the field as integers or floats"
         ) from error
+
+
+def _for_torch(array: NDArray[Any]) -> NDArray[Any]:
+    """An array that torch takes without a copy or a warning: itself, if it is one."""
+    foreign = not array.dtype.isnative or not array.flags.writeable or not array.flags.aligned
+    if foreign or any(stride < 0 or stride % array.itemsize for stride in array.strides):
+        return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    return array
+
+
+def _of_bits(array: NDArray[Any]) -> torch.Tensor:
+    if array.dtype.name not in _FLOATS_OF_ML_DTYPES:
+        raise AttributeError(array.dtype.name)
+    of_torch: torch.dtype = getattr(torch, array.dtype.name)
+    return torch.from_numpy(array.view(stored_bits(array.dtype))).view(of_torch)

@@ -13,6 +13,7 @@ from guideloom_write._shard_writer import ShardWriter
 
 _MOST_BYTES = 1 << 20  # held until they are written together
 _MOST_DOCUMENTS = 4096
+_END = object()
 
 
 class StreamWriter(ShardWriter):
@@ -56,9 +57,10 @@ class DocumentWriter(ShardWriter):
         k = 0
         while True:
             try:
-                packed = packer.pack(next(iterator))
-            except StopIteration:
-                break
+                document = next(iterator, _END)
+                if document is _END:
+                    break
+                packed = packer.pack(document)
             except BaseException as error:
                 error.add_note(f"at document {k} of those given to extend")
                 self._put_together(header, shard, together)
