@@ -119,6 +119,14 @@ def test_what_is_not_bytes_is_refused(document: Any, text: str, tmp_path: Path) 
     assert stored(tmp_path / "x", BYTES) == [b"good"]
 
 
+def test_masked_bytes_are_refused() -> None:
+    """What is under a mask is nobody's data."""
+    with pytest.raises(
+        DataError, match=r"^the document is a masked array; give values to all with"
+    ):
+        BYTES.pack(np.ma.masked_array(np.zeros(2, np.uint8), [True, False]))
+
+
 def test_a_buffer_may_be_used_again_after_append(tmp_path: Path) -> None:
     shared = bytearray(b"one")
     values = np.arange(3, dtype=np.uint8)
@@ -257,10 +265,22 @@ def test_what_json_does_not_have_is_refused(value: Any, text: str, tmp_path: Pat
         assert writer.length(0) == 0
 
 
+@pytest.mark.parametrize("text", ["\ud83d\ude00", "a\ud83d\ude00", "\ud83d\ud83d\ude00"], ids=ascii)
+def test_two_halves_of_a_pair_are_refused(text: str) -> None:
+    """JSON would give them back as one character; written as such it is fine."""
+    for value in (text, [1, {"a": text}], {text: None}, {"\ud800": text}):
+        with pytest.raises(
+            DataError, match="two halves of a surrogate pair side by side, which JSON gives back"
+        ):
+            JSON.pack(value)
+    assert JSON.unpack(memoryview(JSON.pack("\ud83d" + "\U0001f600")), 0) == "\ud83d\U0001f600"
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"[1,]", b"{'a': 1}", b"1 2", b"\xff", b'"\xc3"', b"\0", b"nul", b"[" * 100_000,
-     b"1" * 5000],
+     b"1" * 5000, b"NaN", b"[1,-Infinity]", b"Infinity", "[1]".encode("utf-16"),
+     "[1]".encode("utf-32"), "[1]".encode("utf-8-sig")],
     ids=lambda content: repr(content[:9]),
 )  # fmt: skip
 def test_what_is_not_json_is_damaged(content: bytes) -> None:

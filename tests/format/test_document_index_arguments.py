@@ -101,11 +101,23 @@ def test_as_many_sizes_as_parts(sizes: list[int]) -> None:
         DocumentIndex([1, 1], sizes, 1)
 
 
-def test_lengths_that_cannot_be() -> None:
+def test_lengths_and_sizes_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="lengths holds -1; expected 0 or more"):
         DocumentIndex([3, -1], [3, 3], 1)
     with pytest.raises(ValueError, match=r"more than 2\*\*62"):
         DocumentIndex([2**62, 1], [3, 3], 1)
+    with pytest.raises(ValueError, match=r"parts hold 576460752303423489 documents; expected at"):
+        DocumentIndex([2**59, 1], [3, 3], 1)
+    assert DocumentIndex([2**59], [3], 1).plan_ends([2**59 - 1]).tolist() == [
+        [1, 2**62 - 16, 16, 0]
+    ]
+    with pytest.raises(ValueError, match="sizes holds -1; expected 0 or more"):
+        DocumentIndex([3, 1], [3, -1], 1)
+    for sizes in ([1.5], [True], ["1"], np.zeros(1)):
+        with pytest.raises(TypeError, match=r"sizes has dtype .*; expected integers"):
+            DocumentIndex([1], sizes, 1)
+    with pytest.raises(ValueError, match="sizes holds 9223372036854775808; the largest"):
+        DocumentIndex([1], np.array([2**63], np.uint64), 1)
 
 
 def test_rows_that_are_not_of_this_index_are_refused() -> None:
@@ -194,4 +206,3 @@ def test_split_of_other_types_is_refused() -> None:
 
 def test_the_kernels_are_compiled() -> None:
     assert _documents.__file__.endswith(".so")
-    assert _documents.END == 8

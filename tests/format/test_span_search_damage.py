@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from format.span_oracle import Answer, Found, Parts, Span, Stream, find, from_rows, probed, rows_of
-from guideloom_format import StreamIndex, pieces
+from guideloom_format import SpanSearch, StreamIndex, pieces
 from guideloom_format._spans import WrongSpansError
 
 Rows = Sequence[NDArray[np.int64]]
@@ -184,11 +184,7 @@ def test_a_file_that_is_something_else(shape: str) -> None:
 def test_a_damaged_tail_is_seen_where_it_begins(shape: str) -> None:
     """Not after all of it was read, for each window of the batch: that ends in lack of memory."""
     count, good = 10**7, 10**6
-    tails = {
-        "zeros": lambda k: 0 * k,
-        "falling": lambda k: 10 * (good - k),
-        "negative": lambda k: -k,
-    }
+    slope = {"zeros": 0, "falling": -10, "negative": -(2**30)}[shape]
 
     def answer(_: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         assert numbers.size < 10_000
@@ -255,6 +251,12 @@ def test_garbage_that_was_read_once_is_not_remembered() -> None:
         check_consistent(found, stream, rows, ids, 10)
 
 
+def go_on(search: SpanSearch, rows: Rows) -> None:
+    while (asked := search.probes()) is not None:
+        places = probed(Stream([len(part) for part in rows], [], []), asked)
+        search.take(np.concatenate([rows[part][row] for part, row in places]))
+
+
 def test_a_search_that_met_damage_has_no_pieces() -> None:
     """Also if it is asked again: it stays an error, and no memory is read that is gone."""
     parts: Parts = [[(3, 1), (2, 2)], [(3, 1), (2, 2)]]
@@ -264,8 +266,6 @@ def test_a_search_that_met_damage_has_no_pieces() -> None:
         search = Stream.of(parts).begin([0, 5], 5)
         for _ in range(3):
             with pytest.raises((WrongSpansError, ValueError), match="damaged"):
-                while (asked := search.probes()) is not None:
-                    places = probed(Stream.of(parts), asked)
-                    search.take(np.concatenate([rows[part][row] for part, row in places]))
+                go_on(search, rows)
             with pytest.raises(ValueError, match=r"not found yet|damaged"):
                 pieces(search, unique=False)

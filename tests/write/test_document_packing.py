@@ -44,6 +44,10 @@ FOR_BYTES: list[tuple[Any, str]] = [
         np.zeros(0, "O"),
         r"an array of shape \(0,\) and dtype object; expected bytes, or a 1-d array",
     ),
+    (
+        np.ma.masked_array(np.zeros(2, np.uint8), [True, False]),
+        "a masked array; give values to all with",
+    ),
     (memoryview(b"abcd")[::2], "buffer of 1 dimensions and items of 1 bytes, not contiguous; expe"),
     (memoryview(bytes(6)).cast("B", (2, 3)), "a buffer of 2 dimensions and items of 1 bytes"),
     (array.array("H", [1, 2]), "a buffer of 1 dimensions and items of 2 bytes, contiguous; expect"),

@@ -33,6 +33,7 @@ cdef inline void follow_landmarks(Segment* s, const int64_t* known, int64_t step
         end = known[middle]
         if end == 0:
             return
+        s.guided = True
         if end > s.begin:
             high = middle
             s.high = (middle + 1) * step - 1
@@ -41,11 +42,16 @@ cdef inline void follow_landmarks(Segment* s, const int64_t* known, int64_t step
             low = middle + 1
             s.low = low * step
             s.low_end = end
-        if s.low > s.high:  # of a damaged file: search without landmarks
-            s.low = 0
-            s.low_end = 0
-            s.high = s.rows - 1
+        if s.low > s.high:  # the last row ends before the segment does: the search will say so
+            s.low = s.high
             return
+
+
+cdef inline void forget_landmarks(const Segment* s, int64_t* known, int64_t step) noexcept nogil:
+    """Forget those of a segment's part: they led to rows that cannot be."""
+    cdef int64_t k
+    for k in range(s.rows // step):
+        known[k] = 0
 
 
 cdef inline void learn_landmarks(

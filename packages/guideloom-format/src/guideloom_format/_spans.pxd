@@ -16,6 +16,7 @@ cdef struct Segment:
     int64_t low_end     # elements before row `low`
     int64_t high_end    # elements up to the end of row `high`
     int64_t probes
+    bint guided         # by landmarks
     int64_t first       # the rows of the present probe
     int64_t count
     int64_t expected    # rows that the segment's spans will take, roughly

@@ -13,7 +13,9 @@ import numpy as np
 
 from guideloom_format._index import StreamIndex
 from guideloom_format._integers import index_array
-from guideloom_format._landmarks cimport follow_landmarks, guessed_row, learn_landmarks
+from guideloom_format._landmarks cimport (
+    follow_landmarks, forget_landmarks, guessed_row, learn_landmarks,
+)
 from guideloom_format._spans cimport Segment, SpanIndex, SpanSearch
 
 cdef enum:
@@ -28,6 +30,15 @@ cdef enum:
 
 _empty = np.empty
 _int64 = np.dtype(np.int64)
+
+
+cdef void search_all(Segment* s, int64_t elements) noexcept nogil:
+    """Begin with all rows of the part."""
+    s.low = s.low_end = s.probes = 0
+    s.high = s.rows - 1
+    s.high_end = elements
+    s.wanted = s.expected + 2
+    s.guided = False
 
 
 cdef void choose_probe(Segment* s) noexcept nogil:
@@ -174,15 +185,14 @@ cdef class SpanSearch:
     cdef bint _begin(self, Segment* s) noexcept:
         """Set what the search for a segment begins with; whether the segment lies in its part."""
         cdef SpanIndex index = self._index
+        cdef int64_t elements = index._lengths[s.part]
         cdef double share
         s.rows = index._counts[s.part]
-        s.high_end = index._lengths[s.part]
-        if s.rows < 1 or s.begin < 0 or s.end > s.high_end or s.begin >= s.end:
+        if s.rows < 1 or s.begin < 0 or s.end > elements or s.begin >= s.end:
             return False
-        s.high = s.rows - 1
-        share = <double>(s.end - s.begin) / <double>s.high_end
-        s.expected = min(<int64_t>(1.25 * share * <double>s.rows) + 8, s.rows + 1)
-        s.wanted = s.expected + 2
+        share = <double>(s.end - s.begin) / <double>elements
+        s.expected = min(<int64_t>(1.25 * share * <double>s.rows), s.end - s.begin) + 8
+        search_all(s, elements)
         follow_landmarks(s, &index._landmarks[index._landmark_bases[s.part]], index.step)
         return True
 
@@ -217,6 +227,7 @@ cdef class SpanSearch:
         cdef SpanIndex index = self._index
         cdef int64_t k, at = 0, left = 0, wrong = -1, number
         cdef int outcome
+        cdef int64_t* known
         cdef Segment* s
         if self.asked == 0:
             raise ValueError("take follows probes, once")
@@ -231,17 +242,20 @@ cdef class SpanSearch:
                     s, index._lengths[s.part], index._payload_sizes[s.part]
                 ):
                     outcome = WRONG
-                if outcome == WRONG or s.probes > MOST_PROBES:
+                known = &index._landmarks[index._landmark_bases[s.part]]
+                at += s.count
+                if outcome == WRONG and s.guided:
+                    forget_landmarks(s, known, index.step)
+                    search_all(s, index._lengths[s.part])
+                    outcome = GO_ON
+                elif outcome == WRONG or s.probes > MOST_PROBES:
                     wrong = number
                     break
+                else:
+                    learn_landmarks(known, index.step, &read[at - s.count, 0], s.first, s.count)
                 if outcome == GO_ON:
                     self._waiting[left] = number
                     left += 1
-                learn_landmarks(
-                    &index._landmarks[index._landmark_bases[s.part]], index.step,
-                    &read[at, 0], s.first, s.count,
-                )
-                at += s.count
         self.asked = 0
         if wrong >= 0:
             self._void = True
