@@ -15,7 +15,6 @@ from guideloom.types import IOSession
 from guideloom_format import (
     BLOCK_BYTES,
     DatasetNotFoundError,
-    Header,
     ReadError,
     crc32c,
 )
@@ -268,12 +267,3 @@ def test_memory_stays_small(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 10 * 2**20
-
-
-def test_a_header_of_a_kind_that_is_not_verified_yet(tmp_path: Path) -> None:
-    """A newer kind gives a named error and no KeyError."""
-    numpy_stream(tmp_path, PLAIN, {})
-    header = Header("document", PLAIN, {"name": "document-bytes"})
-    (tmp_path / "guideloom.json").write_bytes(header.encode())
-    report = verify(tmp_path)
-    assert not report.clean

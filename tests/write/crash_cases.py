@@ -56,6 +56,12 @@ class Scenario:
     before: Script = ()
     most_open: int = 128
     chunk: int = 10**6
+    buffer: int = 4 * 65536
+
+    def set_limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """How many parts may be open, and how much a file buffers."""
+        monkeypatch.setattr("guideloom_write._shard_writer.MOST_OPEN_PARTS", self.most_open)
+        monkeypatch.setattr("guideloom_write._checked_file._BUFFER_BYTES", self.buffer)
 
     @property
     def parts(self) -> dict[tuple[int, int], int]:

@@ -56,7 +56,7 @@ class KnownDocuments:
                 found = reader[:]
         except DatasetNotFoundError:
             return None
-        lengths = {}
+        lengths: dict[int, int] = {}
         for shard, run in itertools.groupby(found, key=lambda sample: sample[1]):
             assert shard > max(lengths, default=-1), "shards out of order"
             documents = [document for document, _ in run]

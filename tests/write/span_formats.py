@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from guideloom_format import StreamWithMetaStorage, StreamWithMetaStorageFormat
 from guideloom_read import StreamWithMetaReader
+from guideloom_write import StreamWithMetaWriter
+from write.faulty_files import Watched
 
 Span = tuple[int, bytes]
 """Number of elements, payload."""
@@ -70,6 +72,15 @@ def as_pairs(elements: NDArray[Any], spans: Spans, keys: Iterable[Hashable] | No
 
 def storage(directory: Path, form: Any) -> StreamWithMetaStorage:
     return StreamWithMetaStorage(directory, form)
+
+
+def writer_of(directory: Path, form: Any) -> StreamWithMetaWriter:
+    return StreamWithMetaWriter(storage(directory, form), files=Watched())
+
+
+THREE = np.arange(3, dtype=np.uint16)
+GOOD = as_runs(np.array([7, 8], dtype=np.uint16), [(2, b"good")])
+GOOD_PAIRS = as_pairs(np.array([7, 8], dtype=np.uint16), [(2, b"good")])
 
 
 def read_back(directory: Path, dtype: Any = "<u2") -> tuple[list[Any], list[list[Any]]]:

@@ -72,12 +72,6 @@ def column(what: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return array.astype(base)
 
 
-def contiguous(array: NDArray[Any]) -> NDArray[Any]:
-    """The values one behind the other, aligned; a copy where they are not."""
-    values = np.ascontiguousarray(array)
-    return values if values.flags.aligned else values.copy()
-
-
 def base_and_shape(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """The type of a field's values, and the field's own shape."""
     return dtype.subdtype if dtype.subdtype is not None else (dtype, ())

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from guideloom_format._bit_views import with_extensions, without_extensions
-from guideloom_format._columns import base_and_shape, column, contiguous
+from guideloom_format._columns import base_and_shape, column
 from guideloom_format._dtypes import storable_dtype
 from guideloom_format._errors import DataError
 
@@ -51,8 +51,8 @@ class StreamNumpyFormat:
         self._only_dtype = self._fields[names[0]]
         # A record that is one plain value: packing is a change of view.
         plain = self._only_dtype.names is None and self._only_dtype.subdtype is None
-        whole = self._only_dtype.itemsize == self.stream_dtype.itemsize
-        self._only = names[0] if plain and whole and not self._views else None
+        self._whole = self._only_dtype.itemsize == self.stream_dtype.itemsize
+        self._only = names[0] if plain and self._whole and not self._views else None
 
     @classmethod
     def from_header(
@@ -122,7 +122,10 @@ class StreamNumpyFormat:
 
     def unpack_batch(self, stream: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """The same for windows of any shape, for example (batch, sequence_length)."""
-        batch = {name: contiguous(stream[name]) for name in self._fields}
+        if self._whole:
+            batch = {name: np.ascontiguousarray(stream[name]) for name in self._fields}
+        else:  # also arrays of one entry, which count as contiguous in any case, get a copy
+            batch = {name: stream[name].copy() for name in self._fields}
         for name, dtype in self._views.items():
             batch[name] = batch[name].view(dtype)
         return batch

@@ -114,7 +114,8 @@ def _tensor(array: NDArray[Any], name: str) -> Any:
         return {
             field: _tensor(array[field].copy(), f"field {field!r}") for field in array.dtype.names
         }
-    if not array.flags.carray or not array.dtype.isnative:
+    usual = array.flags.carray and array.dtype.isnative and array.size and 1 not in array.shape
+    if not usual:
         array = _for_torch(array)
     try:
         if is_extension(array.dtype):
