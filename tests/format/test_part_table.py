@@ -74,8 +74,8 @@ def swap_rows(one: int, other: int) -> Callable[[PartTable], None]:
         ),
         (set_cell("nbytes", 1, 4, "elements.crc"), "part 1: the size of elements.crc is not"),
         (set_cell("nbytes", 4, 8, "elements.crc"), "expected 4 bytes for each of 1 blocks"),
-        (set_cell("nbytes", 5, 2**62, "elements.crc"), "the parts state about .* bytes together"),
-        (set_cell("nbytes", 5, 2**62, "elements"), "the parts state about .* bytes together"),
+        (set_cell("nbytes", 5, 2**62, "elements.crc"), "the parts state [0-9]+ bytes together"),
+        (set_cell("nbytes", 5, 2**62, "elements"), "the parts state [0-9]+ bytes together"),
     ],
 )
 def test_parts_that_cannot_be_are_named(change: Callable[[PartTable], None], message: str) -> None:
@@ -92,7 +92,7 @@ def test_parts_that_cannot_be_are_named(change: Callable[[PartTable], None], mes
 def test_many_large_parts_do_not_wrap_around() -> None:
     """Eight parts of 2**61 bytes each sum to 2**64, which is 0 in 64 bits."""
     table = PartTable.from_parts([make_part(0, k, 2**59) for k in range(8)], ROLES)
-    with pytest.raises(DamagedFileError, match=r"the parts state about 184[0-9]+ bytes together"):
+    with pytest.raises(DamagedFileError, match=r"the parts state 184[0-9]+ bytes together"):
         decode(Manifest(ID, 3, table).encode())
 
 
@@ -144,7 +144,7 @@ def test_a_missing_record_is_named() -> None:
         PartTable.from_parts(parts, ROLES).check("stream", ITEMSIZE, "commits")
 
 
-@pytest.mark.parametrize("kind", ["document", "stream-with-meta"])
+@pytest.mark.parametrize("kind", ["table", "documents", ""])
 def test_kinds_of_later_versions_are_named(kind: str) -> None:
     with pytest.raises(
         UnsupportedFormatError,

@@ -120,14 +120,14 @@ def _parameters(description: Mapping[str, Any]) -> Mapping[str, Any]:
 def _not_built_in(description: Mapping[str, Any], where: str) -> MismatchError:
     if description.get("name") == DocumentPickleFormat.name:
         return MismatchError(
-            f"{where} holds pickles, and reading a pickle runs the code that the file asks for, so "
-            "this format is never chosen by a file. If you trust whoever wrote the data, pass "
-            "storage_format=DocumentPickleFormat() (as payload_format of a StreamSpansFormat for "
-            "spans)"
+            f"{where}: the dataset holds pickles, and reading a pickle runs the code that the file "
+            "asks for, so this format is never chosen by a file. If you trust whoever wrote the "
+            "data, pass storage_format=DocumentPickleFormat() (for spans as payload_format of a "
+            "StreamSpansFormat)"
         )
     return MismatchError(
-        f"{where} was written with the storage format {_shown(description)}, which is not built "
-        "in; pass it with storage_format="
+        f"{where}: the dataset was written with the storage format {_shown(description)}, which is "
+        "not one that is built in for data of its kind; pass it with storage_format="
     )
 
 

@@ -15,6 +15,7 @@ from guideloom_format._members import Members
 MAX_FIELDS = 4096
 MAX_ITEMSIZE = 1 << 24
 MAX_DEPTH = 16
+MAX_DIMENSIONS = 32
 _STORABLE_KINDS = "biufcSUV"
 _STORABLE_SIZES = {"f": (2, 4, 8), "c": (8, 16)}
 _TYPE = re.compile(r"[<|][biufcSUV][1-9][0-9]{0,8}", re.ASCII)
@@ -143,7 +144,11 @@ def _field(item: Any, depth: int) -> tuple[Any, ...]:
     if len(item) == 2:
         return (item[0], inner)
     shape = item[2]
-    if not isinstance(shape, list) or not all(type(n) is int and 0 < n < 2**31 for n in shape):
+    if (
+        not isinstance(shape, list)
+        or len(shape) > MAX_DIMENSIONS
+        or not all(type(n) is int and 0 < n < 2**31 for n in shape)
+    ):
         raise ValueError("a shape is not a list of positive integers")
     return (item[0], inner, tuple(shape))
 

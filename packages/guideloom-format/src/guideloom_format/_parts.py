@@ -175,9 +175,12 @@ class PartTable:
         """
         total = 0
         for role in roles_of_kind(kind, where):
-            total += int(self.nbytes[role].sum(dtype=np.float64))
+            column = self.nbytes[role]  # in halves: the sum of all may be beyond 64 bits
+            total += (int((column >> 31).sum()) << 31) + int((column & (1 << 31) - 1).sum())
         if total > MAX_FILE_BYTES:
-            raise DamagedFileError(f"{where}: the parts state about {total} bytes together")
+            raise DamagedFileError(
+                f"{where}: the parts state {total} bytes together; expected at most 2**62"
+            )
         if kind == DOCUMENT:
             self._check_documents(itemsize, where)
         else:

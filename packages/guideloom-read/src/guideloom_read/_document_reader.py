@@ -65,7 +65,9 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
     def _prepare(self, dataset: OpenDataset) -> OpenDocuments:
         table = dataset.table
         index = DocumentIndex(table.length, table.nbytes[DOCUMENTS], self._dtype.itemsize)
-        return OpenDocuments(dataset.session, dataset.files, dataset.contents, index)
+        return OpenDocuments(
+            dataset.directory, dataset.session, dataset.files, dataset.contents, index
+        )
 
     @property
     def storage(self) -> DocumentStorage:
@@ -167,14 +169,22 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
         located = self._locate(ids)
         values = self._values(located)
         if self._unpack_batch is not None:
-            documents: list[Any] = self._unpack_batch(values, located.offsets)
-            return documents
+            batch: list[Any] = self._unpack_batch(values, located.offsets)
+            return batch
         table = located.now.table
         shards = table.shard[located.end_rows[:, 0] - len(table)].tolist()
         bounds = (located.offsets * self._dtype.itemsize).tolist()
         view = values.view(np.uint8).data
         unpack = self._storage.storage_format.unpack
-        return [unpack(view[bounds[k] : bounds[k + 1]], shard) for k, shard in enumerate(shards)]
+        k = 0
+        documents = []
+        try:
+            for k, shard in enumerate(shards):  # k is for the note
+                documents.append(unpack(view[bounds[k] : bounds[k + 1]], shard))
+        except Exception as error:
+            error.add_note(f"while unpacking document {ids[k]} of {located.now.directory}")
+            raise
+        return documents
 
     def _locate(self, ids: NDArray[np.int64] | Sequence[int]) -> _Located:
         """Read the ends of documents."""

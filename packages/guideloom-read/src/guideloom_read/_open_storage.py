@@ -7,6 +7,7 @@ from typing import Any
 
 from guideloom_format import DocumentStorage, IOReader, StreamStorage, StreamWithMetaStorage
 from guideloom_format._built_in import built_in_format, check_same_format
+from guideloom_format._names import HEADER
 from guideloom_format._storage import STORAGE_OF_KIND
 from guideloom_read._contents import read_header
 from guideloom_read.io import PosixPreadIO
@@ -38,7 +39,7 @@ def open(  # noqa: A001  # it is called as guideloom.open
     finally:
         session.close()
     if storage_format is None:
-        storage_format = built_in_format(header, path)
+        storage_format = built_in_format(header, f"{path}/{HEADER}, storage_format")
     storage: Any = STORAGE_OF_KIND[header.kind](path, storage_format, read_interface)
     header.check_opened_as(storage.kind, storage.element_type, path)
     check_same_format(header, storage_format, path)

@@ -25,6 +25,7 @@ from guideloom_read.io import PosixPreadIO
 class OpenDataset:
     """A dataset as it was when a reader opened it, and the means to read it."""
 
+    directory: str
     session: IOSession
     files: IOFiles
     contents: Contents
@@ -59,7 +60,7 @@ def open_dataset(storage: Storage) -> OpenDataset:
     except BaseException:
         session.close()
         raise
-    return OpenDataset(session, files, contents)
+    return OpenDataset(directory, session, files, contents)
 
 
 Opened = TypeVar("Opened", bound=OpenDataset)

@@ -62,6 +62,7 @@ class StreamWithMetaReader(WindowReader[OpenSpans]):
     def _prepare(self, dataset: OpenDataset) -> OpenSpans:
         table = dataset.table
         return OpenSpans(
+            dataset.directory,
             dataset.session,
             dataset.files,
             dataset.contents,

@@ -127,7 +127,11 @@ class StreamReader(WindowReader[OpenStream]):
 
     def _prepare(self, dataset: OpenDataset) -> OpenStream:
         return OpenStream(
-            dataset.session, dataset.files, dataset.contents, StreamIndex(dataset.table.length)
+            dataset.directory,
+            dataset.session,
+            dataset.files,
+            dataset.contents,
+            StreamIndex(dataset.table.length),
         )
 
     @property

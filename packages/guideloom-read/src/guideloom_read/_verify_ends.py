@@ -50,10 +50,10 @@ def end_faults(
             yield from _wrong(ends[:, column], first, width, what, last, step)
         before = ends[-1:]
     for column, (what, last, _) in enumerate(columns):
-        if rows and before[0, column] != last:
+        if rows and before[0, column] < last:
             problem = (
-                f"the last end of {what} is {int(before[0, column])}; expected {last}. Restore the "
-                "file from a copy"
+                f"the last end of {what} is {_unsigned(before[0, column])}; expected {last}. "
+                "Restore the file from a copy"
             )
             yield (rows - 1) * width, rows * width, problem
 
@@ -63,8 +63,13 @@ def _wrong(
 ) -> Iterator[Problem]:
     bad = (ends[1:] < ends[:-1]) | (ends[1:] > last) | (ends[1:] % step != 0)
     for row in np.flatnonzero(bad)[:1].tolist():
+        found, before = _unsigned(ends[row + 1]), _unsigned(ends[row])
         problem = (
-            f"end {first + row} of {what} is {int(ends[row + 1])} after {int(ends[row])}; expected "
-            f"ends that grow to {last} in steps of {step}. Restore the file from a copy"
+            f"end {first + row} of {what} is {found} after {before}; expected ends that grow to "
+            f"{last} in steps of {step}. Restore the file from a copy"
         )
         yield (first + row) * width, (first + row + 1) * width, problem
+
+
+def _unsigned(end: np.int64) -> int:
+    return int(end) % 2**64
