@@ -48,6 +48,7 @@ _READ = (
     "SpanBatch",
     "StreamDataset",
     "open",
+    "verify",
 )
 _MODULE_OF = {
     **dict.fromkeys(_FORMAT, "guideloom_format"),

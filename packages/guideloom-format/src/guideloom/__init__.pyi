@@ -88,6 +88,7 @@ from guideloom_read import Ragged as Ragged
 from guideloom_read import SpanBatch as SpanBatch
 from guideloom_read import StreamDataset as StreamDataset
 from guideloom_read import open as open  # noqa: A004  # called as guideloom.open
+from guideloom_read import verify as verify
 from guideloom_torch import StatefulDataLoader as StatefulDataLoader
 
 __all__ = [
@@ -128,6 +129,7 @@ __all__ = [
     "open",
     "shuffle",
     "types",
+    "verify",
 ]
 
 def __dir__() -> list[str]: ...

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from guideloom_format._errors import MissingPackageError, UnsupportedFormatError
+from guideloom_format._integers import shown
 
 _PACKAGE = "ml_dtypes"
 
@@ -62,9 +63,9 @@ def with_extensions(dtype: np.dtype[Any], views: Mapping[str, Any], where: str) 
         package = importlib.import_module(_PACKAGE)
     except ModuleNotFoundError as error:
         raise MissingPackageError(
-            f"{where} holds fields of types {sorted(map(str, views.values()))}, which the package "
-            "ml_dtypes has. Install it with: pip install ml_dtypes. Or pass a storage format with "
-            "unsigned integers for these fields, to have their bits"
+            f"{where} holds fields of types {shown(sorted(map(str, views.values())))}, "
+            "which the package ml_dtypes has. Install it with: pip install ml_dtypes. Or pass a "
+            "storage format with unsigned integers for these fields, to have their bits"
         ) from error
     names: tuple[str, ...] = dtype.names or ()
     fields: Mapping[str, Any] = dtype.fields or {}
@@ -81,8 +82,8 @@ def with_extensions(dtype: np.dtype[Any], views: Mapping[str, Any], where: str) 
             or stored.base != stored_bits(extension)
         ):
             raise UnsupportedFormatError(
-                f"{where}: field {name!r} is said to hold {text!r}, which is not a type of "
-                "ml_dtypes of the field's size; install a newer ml_dtypes, or pass a storage "
+                f"{where}: field {shown(name)} is said to hold {shown(text)}, which is not a type "
+                "of ml_dtypes of the field's size; install a newer ml_dtypes, or pass a storage "
                 "format with unsigned integers for the field"
             )
         formats[names.index(name)] = (extension, stored.shape)

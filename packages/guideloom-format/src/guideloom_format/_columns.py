@@ -30,12 +30,13 @@ def column(what: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         raise DataError(f"{what} is a masked array; give values to all with .filled(value)")
     try:
         array = np.asarray(value)
-    except ValueError as error:
-        raise DataError(f"{what} is not an array: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} is not an array that NumPy can take: {error}") from error
     if array.ndim != 1 + len(shape) or array.shape[1:] != shape:
         raise DataError(
             f"{what} has shape {array.shape}; expected (n,{' ' if shape else ''}"
-            f"{', '.join(map(str, shape))}), n positions with the field's own shape behind"
+            f"{', '.join(map(str, shape))})"
+            + (", n positions with the field's own shape behind" if shape else "")
         )
     if array.dtype == base or (array.size == 0 and not isinstance(value, np.ndarray)):
         return array.astype(base, copy=False)
@@ -52,9 +53,13 @@ def column(what: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if array.dtype.type is base.type and is_extension(base):
         return array.astype(base)
     if is_extension(base):
+        name = base.type.__name__
+        bits = ""
+        if array.dtype.kind in "iu" and array.dtype.itemsize == base.itemsize:
+            bits = f" If these are the bits, use .view(ml_dtypes.{name})."
         raise DataError(
-            f"{what} has dtype {array.dtype}; expected {base}. Convert it with "
-            f".astype({base.type.__name__!r}), which rounds"
+            f"{what} has dtype {array.dtype}; expected {name}.{bits} To convert numbers, which "
+            f"rounds them, use .astype({name!r})"
         )
     if is_extension(array.dtype):
         name = array.dtype.type.__name__

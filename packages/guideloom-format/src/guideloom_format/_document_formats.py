@@ -20,7 +20,10 @@ from guideloom_format._dtypes import (
     zero_padded,
 )
 from guideloom_format._errors import DamagedFileError, DataError
+from guideloom_format._integers import shown
+from guideloom_format._parts import DOCUMENT
 
+MOST_NESTED = 256
 Buffer = bytes | bytearray | memoryview
 
 
@@ -34,6 +37,7 @@ class DocumentBytesFormat:
     """
 
     name = "document-bytes"
+    storage_kind = DOCUMENT
     document_dtype = np.dtype("u1")
 
     @classmethod
@@ -99,6 +103,7 @@ class DocumentNumpyFormat:
     """
 
     name = "document-numpy"
+    storage_kind = DOCUMENT
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.document_dtype = storable_dtype(dtype)
@@ -154,7 +159,7 @@ class DocumentNumpyFormat:
 
 
 class DocumentJSONFormat:
-    """Documents are JSON values, for example conversations.
+    """Documents are JSON values, for example conversations; nested at most 256 deep.
 
     ::
 
@@ -163,6 +168,7 @@ class DocumentJSONFormat:
     """
 
     name = "document-json"
+    storage_kind = DOCUMENT
 
     @classmethod
     def from_header(cls, parameters: Mapping[str, Any], where: str) -> DocumentJSONFormat:
@@ -201,10 +207,15 @@ class DocumentJSONFormat:
         """
         try:
             return json.loads(str(buffer, "utf-8"), parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise DamagedFileError(
                 f"a document of shard {shard} is not JSON: {error}. It was written with another "
                 "storage format, or is damaged"
+            ) from error
+        except RecursionError as error:
+            raise DamagedFileError(
+                f"a document of shard {shard} is nested too deep to be read here; this format "
+                f"writes at most {MOST_NESTED} levels"
             ) from error
 
     def __repr__(self) -> str:
@@ -226,16 +237,18 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _check_keys(value: Any) -> None:
-    """Refuse keys that json.dumps would turn into strings without a word."""
+def _check_keys(value: Any, depth: int = 0) -> None:
+    """Refuse keys that json.dumps would turn into strings, and what could not be read again."""
+    if depth > MOST_NESTED:
+        raise ValueError(f"it is nested more than {MOST_NESTED} deep, or contains itself")
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} is {type(key).__name__}")
-            _check_keys(item)
+                raise TypeError(f"the key {shown(key)} is {type(key).__name__}")
+            _check_keys(item, depth + 1)
     elif isinstance(value, list | tuple):
         for item in value:
-            _check_keys(item)
+            _check_keys(item, depth + 1)
 
 
 def _describe(data: object) -> str:

@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 from guideloom_format._errors import DamagedFileError, DataError
+from guideloom_format._parts import DOCUMENT
 
 PROTOCOL = 5
 
@@ -29,6 +30,7 @@ class DocumentPickleFormat:
     """
 
     name = "document-pickle"
+    storage_kind = DOCUMENT
 
     def parameters(self) -> dict[str, Any]:
         """What the header says of the format besides its name."""

@@ -28,6 +28,8 @@ def storable_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     Raises:
         TypeError: it holds Python objects, dates, or no bytes at all, or it cannot be described.
     """
+    if dtype is None:
+        raise TypeError("the dtype is None; expected a dtype")  # and not NumPy's default
     given = np.dtype(dtype)
     _check_storable(given, given)
     stored = given.newbyteorder("<")

@@ -29,6 +29,17 @@ if TYPE_CHECKING:
     from guideloom_write import DocumentWriter, StreamWithMetaWriter, StreamWriter
 
 
+def check_backend(read_interface: Any) -> None:
+    """Raises TypeError unless it is None or an instance of a backend."""
+    if read_interface is not None and (
+        isinstance(read_interface, type) or not hasattr(read_interface, "open")
+    ):
+        raise TypeError(
+            f"read_interface is {read_interface!r}; expected an instance of a backend, such as "
+            "guideloom.io.MmapIO()"
+        )
+
+
 class Storage:
     """What the three storage classes share; use one of them.
 
@@ -60,13 +71,14 @@ class Storage:
                     f"{type(self).__name__} needs an object with {', '.join(self._methods)}, see "
                     "guideloom.types"
                 )
-        if read_interface is not None and (
-            isinstance(read_interface, type) or not hasattr(read_interface, "open")
-        ):
+        found_kind = getattr(storage_format, "storage_kind", self.kind)
+        if found_kind != self.kind:
             raise TypeError(
-                f"read_interface is {read_interface!r}; expected an instance of a backend, such as "
-                "guideloom.io.MmapIO()"
+                f"the storage format {type(storage_format).__name__} is for data of kind "
+                f"{found_kind!r}, {type(self).__name__} for {self.kind!r}; use "
+                f"{STORAGE_OF_KIND[found_kind].__name__}, or another format"
             )
+        check_backend(read_interface)
         self.storage_format = storage_format
         self.element_type: np.dtype[Any] = storable_dtype(self._element_type(storage_format))
         self.read_interface = read_interface
@@ -164,7 +176,8 @@ class DocumentStorage(Storage):
 
     @staticmethod
     def _element_type(storage_format: Any) -> Any:
-        return getattr(storage_format, "document_dtype", np.uint8)
+        dtype = getattr(storage_format, "document_dtype", None)
+        return np.uint8 if dtype is None else dtype
 
     def sync_writer(self, *, user: Mapping[str, Any] | None = None) -> DocumentWriter:
         """A writer, to be used as a context manager; see `StreamStorage.sync_writer`."""

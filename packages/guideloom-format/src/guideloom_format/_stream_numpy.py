@@ -12,6 +12,7 @@ from guideloom_format._bit_views import with_extensions, without_extensions
 from guideloom_format._columns import base_and_shape, column
 from guideloom_format._dtypes import storable_dtype
 from guideloom_format._errors import DataError
+from guideloom_format._parts import STREAM
 
 
 class StreamNumpyFormat:
@@ -36,8 +37,11 @@ class StreamNumpyFormat:
     """
 
     name = "stream-numpy"
+    storage_kind = STREAM
 
     def __init__(self, dtype: DTypeLike) -> None:
+        if dtype is None:
+            raise TypeError("the dtype is None; expected one with named fields")
         self.dtype = np.dtype(dtype)
         stored, self._views = without_extensions(self.dtype)
         self.stream_dtype = storable_dtype(stored)

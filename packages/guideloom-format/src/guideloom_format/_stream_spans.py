@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +11,22 @@ from numpy.typing import DTypeLike, NDArray
 
 from guideloom_format._columns import column
 from guideloom_format._document_formats import DocumentBytesFormat
+from guideloom_format._documents import split
 from guideloom_format._dtypes import storable_dtype
 from guideloom_format._errors import DataError
 from guideloom_format._integers import shown
+from guideloom_format._parts import STREAM_WITH_META
 from guideloom_format._stream_numpy import StreamNumpyFormat
 from guideloom_format._types import DocumentStorageFormat
+
+NOT_LISTS = (str, bytes, bytearray, memoryview, Mapping, AbstractSet)
+
+
+def owned(packed: Any) -> Any:
+    """A buffer that stays as it is when the one who gave it uses its memory again."""
+    if isinstance(packed, bytearray | memoryview):
+        return bytes(packed)
+    return packed.copy() if isinstance(packed, np.ndarray) else packed
 
 
 class SpanWindow(NamedTuple):
@@ -61,6 +73,7 @@ class StreamSpansFormat:
     """
 
     name = "stream-spans"
+    storage_kind = STREAM_WITH_META
 
     def __init__(self, stream_dtype: DTypeLike, payload_format: DocumentStorageFormat) -> None:
         for method in ("pack", "unpack"):
@@ -76,6 +89,8 @@ class StreamSpansFormat:
                 f"payload_format is {payload_format!r}, a format of streams; expected a document "
                 "format, such as DocumentJSONFormat()"
             )
+        if stream_dtype is None:
+            raise TypeError("stream_dtype is None; expected a dtype")
         dtype = np.dtype(stream_dtype)
         self.stream_format = StreamNumpyFormat(dtype) if dtype.names else None
         self.stream_dtype: np.dtype[Any] = (
@@ -101,14 +116,14 @@ class StreamSpansFormat:
             elements = self.stream_format.pack(stream)
         else:
             elements = column("the stream", stream, self.stream_dtype)
-        if isinstance(payloads, str | bytes | bytearray | memoryview) or not hasattr(
-            payloads, "__iter__"
-        ):
+        if isinstance(payloads, NOT_LISTS) or not hasattr(payloads, "__iter__"):
             raise DataError(
                 f"StreamSpansFormat got payloads of type {type(payloads).__name__}; expected a "
                 "list with a payload for each span"
             )
         pack = self.payload_format.pack
+        if hasattr(payloads, "__next__"):  # which may use one buffer again and again
+            return elements, lengths, [owned(pack(payload)) for payload in payloads]
         return elements, lengths, [pack(payload) for payload in payloads]
 
     def unpack(
@@ -132,6 +147,15 @@ class StreamSpansFormat:
     def unpack_batch(self, stream: NDArray[Any]) -> Any:
         """The elements of windows of any shape, for example (batch, sequence_length)."""
         return stream if self.stream_format is None else self.stream_format.unpack_batch(stream)
+
+    def unpack_payloads(self, payloads: Any) -> list[Any]:
+        """The decoded payloads of a batch.
+
+        Args:
+            payloads: what `gather`, or the loader, gives as ``batch.payloads``.
+        """
+        stored = split(np.asarray(payloads.values), np.asarray(payloads.offsets))
+        return [self.payload_format.unpack(memoryview(bytearray(one)), -1) for one in stored]
 
     def __repr__(self) -> str:
         stream = self.stream_dtype if self.stream_format is None else self.stream_format.dtype

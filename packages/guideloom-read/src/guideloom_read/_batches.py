@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from guideloom_format._integers import as_integer
+
 
 class Ragged(NamedTuple):
     """Arrays of different lengths, one behind the other.
@@ -26,9 +28,10 @@ class Ragged(NamedTuple):
     values: Any
     offsets: Any
 
-    def lengths(self) -> NDArray[np.int64]:
+    @property
+    def lengths(self) -> Any:
         """Values in each array: int64 (arrays,)."""
-        return np.diff(np.asarray(self.offsets))
+        return self.offsets[1:] - self.offsets[:-1]
 
     def arrays(self) -> list[Any]:
         """The arrays, as views of `values`."""
@@ -117,6 +120,15 @@ class SpanBatch(NamedTuple):
             )
         return self._as_given(np.concatenate(([0], ends)).astype(np.int32))
 
+    def per_element(self, of_payloads: Any) -> Any:
+        """For each element what was computed from its span's payload: (batch, sequence_length).
+
+        Args:
+            of_payloads: one value for each of `payloads`, for example a language or a weight.
+        """
+        of_pieces = np.asarray(of_payloads)[np.asarray(self.payload_index)]
+        return self._as_given(np.repeat(of_pieces, np.asarray(self.lengths)).reshape(self._shape()))
+
     def narrow(self, start: int, stop: int) -> SpanBatch:
         """The same windows cut to the columns `start` to `stop`.
 
@@ -126,6 +138,7 @@ class SpanBatch(NamedTuple):
         Raises:
             ValueError: not ``0 <= start <= stop <= sequence_length``.
         """
+        start, stop = as_integer("start", start), as_integer("stop", stop)
         if not 0 <= start <= stop <= self.sequence_length:
             raise ValueError(
                 f"narrow got {start} and {stop}; expected 0 <= start <= stop <= "

@@ -20,6 +20,7 @@ from guideloom_format._integers import as_index, as_integer, index_array, shown
 from guideloom_format._parts import DOCUMENTS, ENDS
 from guideloom_read._batches import Padded, Ragged
 from guideloom_read._byte_order import native
+from guideloom_read._padding import padding
 from guideloom_read._reader import OpenDataset, Reader
 from guideloom_read._sample_sequence import SampleSequence
 
@@ -154,10 +155,12 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
             bad = int(lengths.argmax())
             raise ValueError(
                 f"document {int(index_array('ids', ids)[bad])} has {longest} values; pad_to is "
-                f"{width}. Raise pad_to, or leave it out to pad to the longest of each batch"
+                f"{width}. Raise pad_to, or leave it out to pad to the longest of each batch (in a "
+                'loader: pad_to="longest")'
             )
+        located.now.look_at(located.rows)
         values = np.empty((lengths.size, width), dtype=self._dtype)
-        values[...] = _padding(pad_value, self._dtype)
+        values[...] = padding(pad_value, self._dtype)
         if width:
             rows, _ = located.now.index.plan(
                 located.end_rows, located.bounds, width * self._dtype.itemsize
@@ -169,7 +172,13 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
         located = self._locate(ids)
         values = self._values(located)
         if self._unpack_batch is not None:
-            batch: list[Any] = self._unpack_batch(values, located.offsets)
+            batch = self._unpack_batch(values, located.offsets)
+            if not isinstance(batch, list) or len(batch) != ids.size:
+                count = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
+                raise TypeError(
+                    f"{type(self._storage.storage_format).__name__}.unpack_batch returned "
+                    f"{type(batch).__name__}{count}; expected a list of {ids.size} documents"
+                )
             return batch
         table = located.now.table
         shards = table.shard[located.end_rows[:, 0] - len(table)].tolist()
@@ -203,6 +212,7 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
 
     def _values(self, located: _Located) -> NDArray[Any]:
         """Read the documents, one behind the other."""
+        located.now.look_at(located.rows)
         values = np.empty(int(located.offsets[-1]), dtype=self._dtype)
         if located.rows.shape[0]:
             located.now.files.fill(located.rows, values)
@@ -223,22 +233,3 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
             f"that size in steps of {self._dtype.itemsize}. The file is damaged: restore it from a "
             "copy"
         )
-
-
-def _padding(value: float, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The padding value in the documents' type, unchanged."""
-    given = np.asarray(value)
-    if dtype.names is not None and given.ndim == 0 and given.dtype.kind in "iu" and given == 0:
-        return np.zeros((), dtype=dtype)
-    numbers = "biufc" if dtype.kind == "c" else "biuf"
-    if given.ndim == 0 and given.dtype.kind in numbers and dtype.kind in "biufc":
-        with np.errstate(all="ignore"):
-            stored = given.astype(dtype)
-        if stored == given or (stored != stored and given != given):  # NaN
-            return stored
-    if dtype.kind not in "biufc":
-        raise ValueError(f"documents are arrays of {dtype}; only arrays of numbers can be padded")
-    raise ValueError(
-        f"pad_value is {value!r}, which {dtype} does not hold unchanged; choose a value of the "
-        "documents' type"
-    )

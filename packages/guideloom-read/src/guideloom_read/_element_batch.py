@@ -62,7 +62,8 @@ class ElementBatch:
         if self.unpack_batch is None:
             raise TypeError(
                 f"{type(self._format).__name__} has no unpack_batch, which gather needs; define "
-                "it, or read samples with reader[ids]"
+                "it, or read samples with reader[ids]. unpack_batch(stream) takes the elements of "
+                "all windows, (batch, sequence_length), and returns the batch"
             )
         batch = self.unpack_batch(elements)
         if out is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from guideloom_format import DocumentStorage, IOReader, StreamStorage, StreamWithMetaStorage
 from guideloom_format._built_in import built_in_format, check_same_format
 from guideloom_format._names import HEADER
-from guideloom_format._storage import STORAGE_OF_KIND
+from guideloom_format._storage import STORAGE_OF_KIND, check_backend
 from guideloom_read._contents import read_header
 from guideloom_read.io import PosixPreadIO
 
@@ -33,6 +34,10 @@ def open(  # noqa: A001  # it is called as guideloom.open
         MissingPackageError: the format needs ml_dtypes, which is not installed.
     """
     path = os.fspath(directory)
+    if not isinstance(path, str):
+        raise TypeError(f"directory is {path!r}; expected a str or a pathlib.Path")
+    check_backend(read_interface)
+    path = str(Path(path))
     session = (read_interface or PosixPreadIO()).open(path)
     try:
         header = read_header(session, path)

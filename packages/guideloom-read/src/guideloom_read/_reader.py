@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from guideloom_format import Header, IOFiles, IOSession, PartTable
 from guideloom_format._built_in import check_same_format
@@ -19,6 +20,8 @@ from guideloom_format._storage import Storage
 from guideloom_read._contents import Contents, read_contents, read_header
 from guideloom_read._file_names import FileNames
 from guideloom_read.io import PosixPreadIO
+
+MUCH_MEMORY = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,21 @@ class OpenDataset:
     def table(self) -> PartTable:
         """The parts."""
         return self.contents.table
+
+    def look_at(self, rows: NDArray[np.int64]) -> None:
+        """Before much memory is allocated for what rows read, see that their files are there.
+
+        A record can state any size; a backend compares it with the file when it opens it.
+
+        Raises:
+            MissingFileError, DamagedFileError: a file is not there, or has another size.
+        """
+        if rows.shape[0] and int(rows[:, 2].max()) >= MUCH_MEMORY:
+            _, first = np.unique(rows[:, 0], return_index=True)
+            probes = rows[first].copy()
+            probes[:, 2] = 1
+            probes[:, 3] = np.arange(first.size)
+            self.files.fill(probes, np.empty(first.size, dtype=np.uint8))
 
     def close(self) -> None:
         """Give back files and maps."""

@@ -18,11 +18,13 @@ class SampleSequence(Sequence[Any]):
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
-        """All samples in order. An IndexError on the way is an error, and not the end."""
-        return map(self.__getitem__, range(len(self)))
+        """All samples in order. An IndexError or StopIteration on the way is not the end."""
+        for index in range(len(self)):
+            yield self[index]
 
     def __reversed__(self) -> Iterator[Any]:
-        return map(self.__getitem__, reversed(range(len(self))))
+        for index in reversed(range(len(self))):
+            yield self[index]
 
     def __getitem__(self, index: Any) -> Any:
         """A sample for an int, negative ones counted from the end; a list of samples otherwise.

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from guideloom_format import StreamStorage, StreamWithMetaStorage
+from guideloom_format import Header, StreamStorage, StreamWithMetaStorage
 from guideloom_format._integers import as_index, index_array
 from guideloom_format._parts import STREAM, STREAM_WITH_META
 from guideloom_read._batches import Ragged, SpanBatch
@@ -99,6 +99,11 @@ class StreamDatasetReader(SampleSequence):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def header(self) -> Header:
+        """What the dataset says of itself, with the writer's `user` object."""
+        return self.stream.header
 
     def identity(self) -> dict[str, int | str]:
         """What determines the samples: the dataset's fingerprint and how it is cut."""

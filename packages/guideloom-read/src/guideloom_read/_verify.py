@@ -74,6 +74,16 @@ class VerifyReport:
         """Whether there is no fault."""
         return not self.faults
 
+    def __bool__(self) -> bool:
+        """The same, so that ``assert verify(directory)`` asserts it."""
+        return self.clean
+
+    def __str__(self) -> str:
+        found = "clean" if self.clean else f"{len(self.faults)} faults"
+        return "\n".join(
+            [f"{found}: {self.parts} parts, {self.nbytes} bytes of data", *map(str, self.faults)]
+        )
+
 
 def verify(directory: str | os.PathLike[str], io: IOReader | None = None) -> VerifyReport:
     """Read a whole dataset and check all of it: structure, sizes, and the checksum of every block.

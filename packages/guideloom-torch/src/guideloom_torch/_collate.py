@@ -13,6 +13,7 @@ from torch.utils.data import default_collate
 from guideloom_format._bit_views import is_extension, stored_bits
 from guideloom_format._integers import as_index
 from guideloom_read import DocumentDataset, SpanBatch
+from guideloom_read._padding import padding
 
 Load = Callable[[NDArray[np.int64]], Any]
 LONGEST = "longest"
@@ -49,7 +50,13 @@ def load_function(
                 f"pad_to is given for {dataset!r}; it pads documents that are arrays of numbers, "
                 "as DocumentNumpyFormat has them. Pass a collate_fn for others"
             )
+        padding(pad_value, dataset.storage.element_type)
         return lambda reader: lambda ids: to_tensors(reader.gather_padded(ids, width, pad_value))
+    if pad_value != 0:
+        raise TypeError(
+            f"pad_value is {pad_value!r} and pad_to is not given, so that nothing is padded; give "
+            'pad_to, a number of values or "longest"'
+        )
     if collate_fn is not None:
         return lambda reader: lambda ids: collate_fn(reader[ids])
     if isinstance(dataset, DocumentDataset):
@@ -60,7 +67,20 @@ def load_function(
 def _stacked(reader: Any) -> Load:
     if reader.gathers:
         return lambda ids: to_tensors(reader.gather(ids))
-    return lambda ids: default_collate(reader[ids]) if ids.size else []
+    return lambda ids: _collated(reader, ids)
+
+
+def _collated(reader: Any, ids: NDArray[np.int64]) -> Any:
+    """The samples of a custom format, by torch's rules for what it knows."""
+    try:
+        return default_collate(reader[ids]) if ids.size else []
+    except (TypeError, RuntimeError, ValueError) as error:
+        form = type(reader.dataset.storage.storage_format).__name__
+        error.add_note(
+            f"{form} has no unpack_batch, so its samples go through torch's default_collate. "
+            "Define unpack_batch(stream) in the format, or pass a collate_fn"
+        )
+        raise
 
 
 def _width(pad_to: int | str) -> int:
@@ -80,6 +100,8 @@ class TensorSpanBatch(SpanBatch):
 
 def to_tensors(batch: Any, name: str = "the batch") -> Any:
     """Arrays as tensors that share their memory, inside mappings, lists and tuples; else as is.
+
+    Mappings become dicts; subclasses of list and tuple, but for named tuples, stay as they are.
 
     =====================  ======================================================================
     array                  tensor
@@ -104,7 +126,7 @@ def to_tensors(batch: Any, name: str = "the batch") -> Any:
         return TensorSpanBatch(*(to_tensors(value, name) for value in batch))
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(to_tensors(value, name) for value in batch))
-    if isinstance(batch, list | tuple):
+    if type(batch) in (list, tuple):
         return type(batch)(to_tensors(value, name) for value in batch)
     return batch
 
@@ -114,6 +136,8 @@ def _tensor(array: NDArray[Any], name: str) -> Any:
         return {
             field: _tensor(array[field].copy(), f"field {field!r}") for field in array.dtype.names
         }
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, which torch does not have; use .filled(value)")
     usual = array.flags.carray and array.dtype.isnative and array.size and 1 not in array.shape
     if not usual:
         array = _for_torch(array)

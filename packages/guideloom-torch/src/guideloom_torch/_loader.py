@@ -19,6 +19,7 @@ from guideloom_format import (
     StreamWithMetaStorage,
 )
 from guideloom_format._integers import as_index
+from guideloom_format._storage import Storage
 from guideloom_read import DocumentDataset, DocumentReader, StreamDataset, StreamDatasetReader
 from guideloom_torch._collate import load_function
 from guideloom_torch._pipeline import batches
@@ -77,6 +78,7 @@ class StatefulDataLoader:
         pad_to: for documents that are arrays of numbers: make a `Padded` of tensors of each batch,
             with rows of this many values, or, with ``"longest"``, as many as the batch's longest
             document has. A document longer than `pad_to` is an error.
+            The stored values are padded; `unpack` of the storage format is not called.
         pad_value: what stands behind a document.
 
     Raises:
@@ -108,6 +110,11 @@ class StatefulDataLoader:
         self.dataset = dataset
         self._load_function = load_function(dataset, collate_fn, pad_to, pad_value)
         found_rank, found_world_size = (0, 1)
+        if rank is None and world_size not in (None, 1):
+            raise ValueError(
+                f"world_size is {world_size!r} and rank is not given: every process would read the "
+                "samples of rank 0. Give both, or neither where torch.distributed is initialized"
+            )
         if rank is None or world_size is None:
             found_rank, found_world_size = _distributed()
         self._options: dict[str, Any] = {
@@ -147,6 +154,11 @@ class StatefulDataLoader:
                 and shifted labels.
             **options: the keyword arguments of the class.
         """
+        if not isinstance(storage, Storage):
+            raise TypeError(
+                f"storage is {type(storage).__name__}; expected a StreamStorage, "
+                "StreamWithMetaStorage or DocumentStorage. guideloom.open(directory) gives it"
+            )
         if isinstance(storage, DocumentStorage):
             if sequence_length is not None or stride is not None:
                 raise TypeError(

@@ -77,7 +77,11 @@ class PosixFiles:
     def read(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of a file, or all of it. FileNotFoundError if it is not there."""
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        with open(os.open(path, flags), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        descriptor = os.open(path, flags)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise DamagedFileError(f"{path} is not a regular file; restore it from a copy")
-            return file.read(limit)
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(limit)
+        finally:
+            os.close(descriptor)

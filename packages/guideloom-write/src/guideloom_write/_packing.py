@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from guideloom_format import DataError
 from guideloom_format._dtypes import has_padding, zero_padded
 from guideloom_format._integers import index_array, shown
+from guideloom_format._stream_spans import NOT_LISTS
 from guideloom_write._checked_file import Bytes
 from guideloom_write._span_pairs import runs_of_pairs
 
 _BYTE = np.dtype("u1")
-_NOT_LISTS = (str, bytes, bytearray, memoryview, dict, set)
 
 
 class ElementPacker:
@@ -40,6 +40,11 @@ class ElementPacker:
     def checked(self, elements: Any) -> NDArray[Any]:
         """`elements`, contiguous, with zeros for padding."""
         array: NDArray[Any]
+        if isinstance(elements, np.ma.MaskedArray):
+            raise DataError(
+                f"{type(self._format).__name__}.pack returned a masked array; give values to all "
+                "with .filled(value)"
+            )
         if (
             not isinstance(elements, np.ndarray)
             or elements.dtype != self._dtype
@@ -179,6 +184,8 @@ class SpanPacker:
     def _integers(self, lengths: Any) -> list[int]:
         try:
             given = list(lengths) if hasattr(lengths, "__next__") else lengths
+            if isinstance(given, list) and any(isinstance(n, bool) for n in given):
+                raise TypeError("run_lengths holds a bool; expected integers")
             runs = index_array("run_lengths", given)
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{self._name}.pack: {error}") from error
@@ -190,13 +197,13 @@ class SpanPacker:
         return numbers
 
     def _payloads(self, payloads: Any, runs: int) -> list[Bytes]:
-        if isinstance(payloads, _NOT_LISTS) or not hasattr(payloads, "__iter__"):
+        if isinstance(payloads, NOT_LISTS) or not hasattr(payloads, "__iter__"):
             raise DataError(
                 f"{self._name}.pack: the payloads are {type(payloads).__name__}; expected a list "
                 "with a payload for each run"
             )
-        buffers = [
-            payload if type(payload) is bytes else as_bytes(payload, self._what, _BYTE)
+        buffers: list[Bytes] = [
+            payload if type(payload) is bytes else bytes(as_bytes(payload, self._what, _BYTE))
             for payload in payloads
         ]
         if len(buffers) != runs:

@@ -146,7 +146,9 @@ class ShardWriter:
             self._busy.release()
 
     def length(self, shard: int) -> int:
-        """Elements in a shard, committed or appended by this writer: where a restart goes on.
+        """Elements or documents in a shard, committed or appended by this writer.
+
+        This is where a restart goes on.
 
         Raises:
             DatasetError: a commit record of the shard is damaged.

@@ -7,6 +7,7 @@ from typing import Any
 
 from guideloom_format import Header, _names
 from guideloom_format._integers import as_index
+from guideloom_format._stream_spans import NOT_LISTS
 from guideloom_write._packing import DocumentPacker, ElementPacker, SpanPacker
 from guideloom_write._part_kinds import DocumentPart, SpanPart, StreamPart
 from guideloom_write._shard_writer import ShardWriter
@@ -50,6 +51,11 @@ class DocumentWriter(ShardWriter):
         """
         header = self._usable()
         shard = as_index("shard", shard, 0, _names.MAX_SHARD)
+        if isinstance(documents, NOT_LISTS):
+            raise TypeError(
+                f"extend got {type(documents).__name__}; expected an iterable of documents. Use "
+                "append for one document"
+            )
         packer: DocumentPacker = self._packer  # type: ignore[assignment]
         together: list[bytes] = []
         size = 0

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guideloom_format import IOFiles, IOSession, MissingFileError, ReadError
+from guideloom_format import IOSession, MissingFileError, ReadError
 from guideloom_read.io._local import LocalSession, open_regular
 from guideloom_read.io._ranges import RangeFiles
 
@@ -24,24 +25,46 @@ class SeekIO:
 
     def open(self, directory: str) -> IOSession:
         """Begin to read the dataset in `directory`."""
-        return LocalSession(directory, _open_files)
+        return LocalSession(directory, _SeekFiles)
 
 
-def _open_files(directory: str, names: Sequence[str], sizes: NDArray[np.int64]) -> IOFiles:
-    def read_range(name: str, offset: int, nbytes: int) -> bytes:
-        path = os.path.join(directory, name)
-        try:
-            with open(open_regular(path), "rb") as file:
+class _SeekFiles(RangeFiles):
+    """Files of which none stays open."""
+
+    def __init__(self, directory: str, names: Sequence[str], sizes: NDArray[np.int64]) -> None:
+        super().__init__(self._read_range, names, sizes)
+        self._directory = directory
+
+    def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """See `guideloom.types.IOFiles.fill`."""
+        for file in np.unique(rows[:, 0]).tolist():
+            self._check(self._names[file], int(self._sizes[file]))
+        super().fill(rows, out)
+
+    def _check(self, name: str, size: int) -> None:
+        """Whether the file is there with its size."""
+        os.close(self._open(name, size))
+
+    def _read_range(self, name: str, offset: int, nbytes: int) -> bytes:
+        with open(self._open(name, None), "rb") as file:
+            try:
                 file.seek(offset)
                 return file.read(nbytes)
+            except OSError as error:
+                raise ReadError(
+                    f"{os.path.join(self._directory, name)}, bytes {offset} to {offset + nbytes}: "
+                    f"{error.strerror} (errno {error.errno})"
+                ) from error
+
+    def _open(self, name: str, size: int | None) -> int:
+        path = os.path.join(self._directory, name)
+        try:
+            return open_regular(path, size)
         except FileNotFoundError as error:
             raise MissingFileError(
                 f"{path} was committed and is not there. Restore it from a copy"
             ) from error
         except OSError as error:
             raise ReadError(
-                f"{path}, bytes {offset} to {offset + nbytes}: {error.strerror} "
-                f"(errno {error.errno})"
+                f"{path} cannot be opened: {error.strerror} (errno {error.errno})"
             ) from error
-
-    return RangeFiles(read_range, names, sizes)
