@@ -263,3 +263,22 @@ def test_masked_and_ragged_data_is_refused() -> None:
         tokens.pack({"tokens": np.ma.masked_array([1, 2, 3], [False, True, False])})
     with pytest.raises(ValueError, match="field 'tokens' is not an array"):
         tokens.pack({"tokens": [[1], [2, 3]]})
+
+
+def test_a_call_after_one_that_was_cut_off_fails_the_writer(tmp_path: Path) -> None:
+    """An interrupt can come before the lock of a call is given back; nothing is lost unsaid."""
+    writer = writer_at(tmp_path / "x").open()
+    writer.append(0, elements(0, 0, 3))
+    writer.commit()
+    writer.append(0, elements(0, 3, 5))
+    writer._busy.acquire()
+    writer._holder = threading.get_ident()
+    with pytest.raises(WriterStateError, match="an earlier call of this writer was interrupted"):
+        writer.append(0, elements(0, 5, 6))
+    with pytest.raises(WriterStateError, match="this writer failed before"):
+        writer.commit()
+    writer.close()
+    with writer.open():  # the same object, opened anew
+        assert writer.length(0) == 3
+        writer.append(0, elements(0, 3, 4))
+    assert visible(tmp_path / "x") == {0: 4}

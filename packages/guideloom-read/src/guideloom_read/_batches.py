@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,12 +150,8 @@ class SpanBatch(NamedTuple):
         end = np.minimum(starts + lengths, stop)
         kept = np.flatnonzero(end > begin)
         counts = np.concatenate(([0], np.cumsum(end > begin)))
-        if isinstance(self.stream, dict):
-            stream: Any = {name: field[:, start:stop] for name, field in self.stream.items()}
-        else:
-            stream = self.stream[:, start:stop]
         return self._replace(
-            stream=stream,
+            stream=_columns(self.stream, start, stop),
             offsets=self._as_given(counts[np.asarray(self.offsets)]),
             starts=self._as_given(begin[kept] - start),
             lengths=self._as_given((end - begin)[kept]),
@@ -169,3 +166,15 @@ class SpanBatch(NamedTuple):
     def _as_given(self, array: NDArray[Any]) -> Any:
         """An array as this batch holds its own; batches of tensors make a tensor of it."""
         return array
+
+
+def _columns(stream: Any, start: int, stop: int) -> Any:
+    """The columns of an array, or of each array of a mapping."""
+    if isinstance(stream, Mapping):
+        return {name: _columns(field, start, stop) for name, field in stream.items()}
+    if getattr(stream, "ndim", 0) < 2:
+        raise TypeError(
+            "narrow cuts an array of shape (batch, sequence_length, …), or a mapping of such; the "
+            f"stream of this batch is {type(stream).__name__}: cut it yourself"
+        )
+    return stream[:, start:stop]

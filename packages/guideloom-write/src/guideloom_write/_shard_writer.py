@@ -76,6 +76,7 @@ class ShardWriter:
         self._directory = str(storage.directory)
         self._process = os.getpid()
         self._busy = threading.Lock()
+        self._holder: int | None = None  # the thread in a call
         self._manifest: PartTable | None = None
         self._user = user
         self._packer = self._packer_of(storage.storage_format, storage.element_type)
@@ -97,6 +98,8 @@ class ShardWriter:
         if self._header is None:
             self._directory = os.path.abspath(self._storage.directory)  # which may change
             self._process = os.getpid()
+            self._busy = threading.Lock()
+            self._holder = None
             with self._errors_named():
                 header = open_or_create(self._files, self._storage, self._directory, self._user)
                 self._manifest = consolidated(self._files, self._directory, header)
@@ -133,8 +136,9 @@ class ShardWriter:
         if type(shard) is not int:
             shard = as_index("shard", shard, 0, _names.MAX_SHARD)
         if not self._busy.acquire(blocking=False):
-            raise _not_alone()
+            self._refuse_call()
         try:
+            self._holder = threading.get_ident()
             part = self._parts.get(shard)
             if part is None or shard not in self._open_parts:
                 part = self._part(as_index("shard", shard, 0, _names.MAX_SHARD), header)
@@ -143,6 +147,7 @@ class ShardWriter:
             except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
                 self._fail(error)
         finally:
+            self._holder = None
             self._busy.release()
 
     def length(self, shard: int) -> int:
@@ -170,11 +175,13 @@ class ShardWriter:
         """
         self._usable()
         if not self._busy.acquire(blocking=False):
-            raise _not_alone()
+            self._refuse_call()
         try:
+            self._holder = threading.get_ident()
             for shard in sorted(self._parts):
                 self._commit_shard(shard, self._parts[shard])
         finally:
+            self._holder = None
             self._busy.release()
 
     def _commit_shard(self, shard: int, part: ShardPart) -> None:
@@ -273,6 +280,15 @@ class ShardWriter:
         self.rollback()
         self._raise_named(error)
 
+    def _refuse_call(self) -> NoReturn:
+        """Another call holds the writer: of another thread, or one that an interrupt cut off."""
+        if self._holder == threading.get_ident():
+            self._fail(WriterStateError("an earlier call of this writer was interrupted"))
+        raise WriterStateError(
+            "another thread is in a call of this writer, or an interrupt cut a call off; let one "
+            "thread use a writer at a time, or open one for each thread, for other shards"
+        )
+
     def _raise_named(self, error: BaseException) -> NoReturn:
         if not isinstance(error, OSError) or isinstance(error, GuideLoomError):
             raise error
@@ -293,10 +309,3 @@ class ShardWriter:
             yield
         except OSError as error:
             self._raise_named(error)
-
-
-def _not_alone() -> WriterStateError:
-    return WriterStateError(
-        "another thread is in a call of this writer; let one thread use it at a time, or open one "
-        "for each thread, for other shards"
-    )
