@@ -68,8 +68,7 @@ class StreamNumpyFormat:
             MissingPackageError: it holds types of ml_dtypes, which is not installed.
             UnsupportedFormatError: it holds types that ml_dtypes does not have.
         """
-        views = parameters.get("views", {})
-        return cls(with_extensions(element_type, views if isinstance(views, dict) else {}, where))
+        return cls(with_extensions(element_type, parameters.get("views", {}), where))
 
     def parameters(self) -> dict[str, Any]:
         """What the header says of the format besides its name and the stored dtype."""
