@@ -180,11 +180,11 @@ def demonstrate(directory: Path, limit: int | None, topic: str) -> None:
     added = write(directory, documents)
     print(f"{len(documents)} documents in {SHARDS} shards, {added} of them written now")
     with StreamDataset(storage(directory), WINDOW).sync_reader() as windows:
-        number = next(windows_across_shards(windows))
-        print(f"\nWindow {number} of {len(windows)}, which crosses from one shard to the next:\n")
+        number, last = next(windows_across_shards(windows), 0), len(windows) - 1
+        print(f"\nWindow {number} of {len(windows)}:\n")
         print(draw(windows[number]))
-        print(f"\nWindows {number} and {number - 1} as a batch:\n")
-        show_batch(windows.gather([number, number - 1]))
+        print(f"\nWindows {number} and {last} as a batch:\n")
+        show_batch(windows.gather([number, last]))
     total, about = count_tokens(directory, topic)
     print(f"\nOf the {total} tokens of an epoch {about} are in documents about {topic!r}.")
 
@@ -196,6 +196,8 @@ def main() -> None:
     parser.add_argument("--documents", type=int, help="at most so many (default: all)")
     parser.add_argument("--topic", choices=TOPICS, default="list", help="(default: %(default)s)")
     options = parser.parse_args()
+    if options.documents is not None and options.documents < SHARDS:
+        parser.error(f"--documents must be at least {SHARDS}, one for each shard")
     try:
         with tempfile.TemporaryDirectory(prefix="guideloom-annotated-") as temporary:
             folder = options.folder or Path(temporary) / "dataset"

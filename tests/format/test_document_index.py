@@ -35,7 +35,7 @@ def check(model: Model, ids: Sequence[int]) -> None:
             16 * k + 8 * first,
         ]
     bounds = model.bounds(end_rows)
-    for width in (None, 1, 1000):
+    for width in (None, 1, 1000, 2**40):
         rows, offsets = (
             model.index.plan(end_rows, bounds)
             if width is None

@@ -171,7 +171,7 @@ def test_integers_of_another_width_are_converted_if_every_value_fits(
         (np.zeros((), "<u2"), r"has shape \(\); expected \(n,\)"),
         (7, r"has shape \(\); expected \(n,\)"),
         ([[1, 2], [3, 4]], r"has shape \(2, 2\); expected \(n,\)"),
-        ([[1], [2, 3]], "is not an array: "),
+        ([[1], [2, 3]], "is not an array that NumPy can take: "),
         (None, r"has shape \(\); expected"),
         ("text", r"has shape \(\); expected"),
         (b"ab", r"has shape \(\); expected"),

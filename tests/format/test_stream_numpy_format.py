@@ -222,8 +222,8 @@ def test_other_shapes_are_refused(field: Any, shape: tuple[int, ...], wanted: st
     given_shape = str(shape).replace("(", r"\(").replace(")", r"\)")
     with pytest.raises(
         DataError,
-        match=rf"^field 'a' has shape {given_shape}; expected {wanted}, n positions with the "
-        r"field's own shape behind$",
+        match=rf"^field 'a' has shape {given_shape}; expected {wanted}"
+        r"(, n positions with the field's own shape behind)?$",
     ):
         form.pack({"a": np.zeros(shape, dtype="<u2")})
 

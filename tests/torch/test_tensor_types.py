@@ -18,20 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from format.dtype_cases import PLAIN
 from format.field_cases import (
     EXTENSIONS,
     any_bits,
+    assert_same_bits,
     big_endian,
     every_value,
     field_dtypes,
+    laid_out,
+    layouts,
     little_endian_bytes,
 )
 from guideloom import (
     DocumentBytesFormat,
-    DocumentNumpyFormat,
-    DocumentStorage,
-    Padded,
     SpanBatch,
     StatefulDataLoader,
     StreamNumpyFormat,
@@ -41,55 +40,10 @@ from guideloom import (
 )
 from guideloom_torch._collate import to_tensors
 
+from .tensor_cases import KNOWN, TORCH_TYPES, UNKNOWN, check, memory_of
+
 BATCH, LENGTH = 2, 3
 COUNT = 4 * BATCH * LENGTH
-TORCH_TYPES = {
-    "bool": torch.bool,
-    **{f"int{8 * n}": getattr(torch, f"int{8 * n}") for n in (1, 2, 4, 8)},
-    **{f"uint{8 * n}": getattr(torch, f"uint{8 * n}") for n in (1, 2, 4, 8)},
-    **{f"float{8 * n}": getattr(torch, f"float{8 * n}") for n in (2, 4, 8)},
-    "complex64": torch.complex64,
-    "complex128": torch.complex128,
-    "bfloat16": torch.bfloat16,
-    "float8_e4m3fn": torch.float8_e4m3fn,
-    "float8_e4m3fnuz": torch.float8_e4m3fnuz,
-    "float8_e5m2": torch.float8_e5m2,
-    "float8_e5m2fnuz": torch.float8_e5m2fnuz,
-    "float8_e8m0fnu": torch.float8_e8m0fnu,
-}
-"""What torch can compute with. Its int4 and such are names without operations."""
-
-TYPES: list[np.dtype[Any]] = [*map(np.dtype, PLAIN), *EXTENSIONS]
-KNOWN = [dtype for dtype in TYPES if dtype.name in TORCH_TYPES]
-UNKNOWN = [dtype for dtype in TYPES if dtype.name not in TORCH_TYPES]
-
-
-def memory_of(tensor: torch.Tensor) -> NDArray[Any]:
-    """The tensor as an array of the same memory; floats that NumPy lacks as their bits."""
-    if tensor.dtype.is_floating_point and tensor.dtype not in (
-        torch.float16,
-        torch.float32,
-        torch.float64,
-    ):
-        tensor = tensor.view(torch.uint8 if tensor.element_size() == 1 else torch.uint16)
-    array: NDArray[Any] = tensor.numpy()
-    return array
-
-
-def check(tensor: Any, expected: NDArray[Any]) -> None:
-    """A tensor of its own, or a mapping of tensors, with the values of an array."""
-    if expected.dtype.names is not None:
-        assert list(tensor) == list(expected.dtype.names)
-        for name in expected.dtype.names:
-            check(tensor[name], expected[name])
-        return
-    assert type(tensor) is torch.Tensor
-    assert tensor.dtype == TORCH_TYPES[expected.dtype.name]
-    assert tuple(tensor.shape) == expected.shape
-    assert tensor.is_contiguous()
-    memory = memory_of(tensor)
-    assert memory.flags.carray  # aligned, writable
-    assert little_endian_bytes(memory) == little_endian_bytes(expected)
 
 
 def rows(values: NDArray[Any], number: int) -> NDArray[Any]:
@@ -187,6 +141,28 @@ def test_a_field_that_torch_cannot_hold_is_named(
         assert found.tobytes() == little_endian_bytes(rows(values, k))
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    dtype=st.sampled_from(KNOWN),
+    swapped=st.booleans(),
+    shape=st.sampled_from([(0,), (1,), (4,), (3, 2), (1, 1), (2, 0)]),
+    layout=layouts,
+    seed=st.integers(0, 99),
+)
+def test_any_layout_of_an_array(
+    dtype: np.dtype[Any], swapped: bool, shape: tuple[int, ...], layout: str, seed: int
+) -> None:
+    """What a format of one's own may return: nothing is refused, and the tensor is writable."""
+    values = any_bits(dtype, shape, np.random.default_rng(seed))
+    ordered = values.astype(big_endian(dtype)) if swapped else values
+    tensor = to_tensors(laid_out(ordered, layout))
+    assert tensor.dtype == TORCH_TYPES[dtype.name]
+    memory = memory_of(tensor)
+    assert memory.flags.writeable
+    assert memory.flags.aligned
+    assert_same_bits(memory, values)
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     dtype=field_dtypes(),
@@ -270,58 +246,6 @@ def test_one_element_at_a_time(write: Write, workers: int, tmp_path: Path) -> No
             begin = 5 * (2 * number + rank)
             for name, tensor in fields_of(batch).items():
                 check(tensor, data[name][begin : begin + 1].reshape(-1, 1))
-
-
-# Documents
-
-SIZES = [0, 3, 1, 4, 0, 2]
-
-
-def write_documents(directory: Path, values: NDArray[Any]) -> DocumentStorage:
-    storage = DocumentStorage(directory, DocumentNumpyFormat(values.dtype))
-    with storage.sync_writer() as writer:
-        writer.extend(0, np.split(values, np.cumsum(SIZES)[:-1]))
-    return storage
-
-
-def document_types() -> list[np.dtype[Any]]:
-    plain = [dtype for dtype in KNOWN if dtype not in EXTENSIONS]
-    records = [
-        np.dtype([("a", "u1"), ("b", "<f4"), ("c", "<u2", (3,))]),  # odd size
-        np.dtype([("a", "<i4"), ("b", "<f4")]),  # strides of whole values
-        np.dtype([("a", "?"), ("b", [("c", "<i8"), ("d", "u1")])]),
-        np.dtype({"names": ["a", "b"], "formats": ["u1", "<f4"], "offsets": [0, 1], "itemsize": 8}),
-    ]
-    return [*plain, *records]
-
-
-@pytest.mark.parametrize("dtype", document_types(), ids=str)
-def test_documents_become_tensors(dtype: np.dtype[Any], tmp_path: Path) -> None:
-    """Empty ones, too; records as a mapping."""
-    values = any_bits(dtype, (sum(SIZES),), np.random.default_rng(0))
-    documents = np.split(values, np.cumsum(SIZES)[:-1])
-    storage = write_documents(tmp_path, values)
-    loader = StatefulDataLoader.from_storage(storage, local_batch_size=3)
-    found = [document for batch in loader for document in batch]
-    assert len(found) == len(SIZES)
-    for tensor, document in zip(found, documents, strict=True):
-        check(tensor, document)
-    padded = StatefulDataLoader.from_storage(storage, local_batch_size=3, pad_to=5)
-    for k, batch in enumerate(padded):
-        assert isinstance(batch, Padded)
-        assert batch.lengths.tolist() == SIZES[3 * k : 3 * k + 3]
-        expected = np.zeros((3, 5), dtype=dtype.newbyteorder("<"))
-        for row, document in zip(expected, documents[3 * k : 3 * k + 3], strict=True):
-            row[: len(document)] = document
-        check(batch.values, expected)
-
-
-@pytest.mark.parametrize("dtype", ["S3", "<U2", "V3", [("x", "S3")], [("x", [("x", "V1")])]])
-def test_documents_that_torch_cannot_hold(dtype: Any, tmp_path: Path) -> None:
-    storage = write_documents(tmp_path, np.zeros(sum(SIZES), dtype))
-    loader = StatefulDataLoader.from_storage(storage, local_batch_size=3)
-    with pytest.raises(TypeError, match=r"^(the batch|field 'x') has dtype .*; pass a collate_fn"):
-        next(iter(loader))
 
 
 # What the tensors are good for
