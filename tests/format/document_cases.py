@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,20 @@ def round_trip(directory: Path, storage_format: Any, documents: Sequence[Any]) -
         single = storage_format.unpack(memoryview(bytearray(content)), 3)
         assert repr(single) == repr(document)
     return found
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def circular() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["self"] = [value]
+    return value

@@ -204,6 +204,9 @@ def test_a_damaged_tail_is_seen_where_it_begins(shape: str) -> None:
                 *range(start // 10, (start + 19) // 10 + 1)
             ]
     assert seen >= 10
+    for start in (10 * good - 15_000, 10 * good - 1000):
+        with pytest.raises(WrongSpansError):
+            find(stream, answer, [start], 20_000)
 
 
 @settings(max_examples=150, deadline=None)

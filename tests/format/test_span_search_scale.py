@@ -127,6 +127,23 @@ def test_landmarks_make_searches_short_and_stay_few() -> None:
         assert kept < 2**20 + 100 * len(counts)
 
 
+@pytest.mark.parametrize("size", [1, 5])
+def test_landmarks_are_exact(size: int) -> None:
+    """When all of them are known, one read finds any window, also those that begin at one."""
+    parts: Parts = [[(size, 1)] * 3000, [(size, 0)] * 517]
+    stream, answer = Stream.of(parts), from_rows(rows_of(parts))
+    index = stream.index()
+    total = sum(stream.lengths)
+    find(stream, answer, range(0, total - 9, 7), 10, index=index)
+    starts = range(total - 9)
+    found = find(stream, answer, starts, 10, index=index)
+    assert found.rounds == 1
+    for start in starts:
+        touched = [*range(start // size, (start + 9) // size + 1)]
+        assert [span for _, _, span, _ in found.windows[start]] == touched
+    assert found == find(stream, answer, starts, 10)
+
+
 def test_a_part_of_as_many_spans_as_there_may_be() -> None:
     """2**58 rows of 16 bytes are 2**62 bytes."""
     n = 2**58

@@ -114,16 +114,17 @@ def swapped_blocks(files: Files) -> Iterator[Damage]:
 
 
 def exchanged_files(files: Files) -> Iterator[Damage]:
-    """Two files of one sort swapped, or one in the place of both; data files also in pairs.
+    """Two files of one sort swapped, or one in the place of both.
 
-    A part's data under the name of a later part is what a restore from an old copy leaves.
+    Data files also with the one of their checksums, and all files of a part together. A part's
+    data under the name of a later part is what a restore from an old copy leaves.
     """
     for name, other in itertools.permutations(files, 2):
         if _suffix(name) != _suffix(other):
             continue
-        sets = [(name,), (name, name + ".crc")] if name.endswith(".elements") else [(name,)]
-        for names in sets:
-            partners = [other, other + ".crc"][: len(names)]
+        for names in _belonging_together(name, files):
+            stem, other_stem = (_stem(one) for one in (name, other))
+            partners = [more.replace(stem, other_stem, 1) for more in names]
             pairs = list(zip(names, partners, strict=True))
             placed: dict[str, bytes] = {mine: files[theirs] for mine, theirs in pairs}
             yield Damage(f"{len(names)} replaced by those of {other}", placed)
@@ -170,6 +171,21 @@ def other_things_for_folders() -> Iterator[Damage]:
         yield Damage("a file", {name: lambda path: _overwrite(path, b"x")})
         yield Damage("nothing", {name: lambda _: None})
         yield Damage("an empty folder", {name: Path.mkdir})
+
+
+def _belonging_together(name: str, files: Files) -> list[tuple[str, ...]]:
+    """The file alone; data with its checksums; and with the first data file all of the part."""
+    if not name.startswith("data/") or name.endswith(".crc"):
+        return [(name,)]
+    part = tuple(other for other in files if other.startswith(_stem(name) + "."))
+    all_of_it = [part] if len(part) > 2 and name == part[0] else []
+    return [(name,), (name, name + ".crc"), *all_of_it]
+
+
+def _stem(name: str) -> str:
+    """A file's name without the sort."""
+    folder, slash, base = name.rpartition("/")
+    return folder + slash + base.partition(".")[0]
 
 
 def _suffix(name: str) -> str:

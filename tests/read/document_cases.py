@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,15 +124,15 @@ def check_batch(
     assert ragged.offsets.shape == (len(ids) + 1,)
     assert ragged.values.tobytes() == b"".join(document for document, _ in wanted)
     assert [raw(array) for array in ragged.arrays()] == [document for document, _ in wanted]
-    assert ragged.lengths().tolist() == [len(document) // dtype.itemsize for document, _ in wanted]
-    longest = max(ragged.lengths().tolist(), default=0)
+    assert ragged.lengths.tolist() == [len(document) // dtype.itemsize for document, _ in wanted]
+    longest = max(ragged.lengths.tolist(), default=0)
     for pad_to in (None, longest, longest + 3):
         padded = reader.gather_padded(ids, pad_to)
         width = longest if pad_to is None else pad_to
         assert padded.values.shape == (len(ids), width)
         assert padded.values.dtype == dtype
         assert padded.lengths.dtype == np.int64
-        assert padded.lengths.tolist() == ragged.lengths().tolist()
+        assert padded.lengths.tolist() == ragged.lengths.tolist()
         for row, (document, _) in zip(padded.values, wanted, strict=True):
             assert raw(row) == document.ljust(width * dtype.itemsize, b"\0")
 
@@ -191,12 +191,3 @@ class _CountedFiles:
 
     def close(self) -> None:
         self._inner.close()
-
-
-def by_shard(directory: Path) -> Mapping[int, list[bytes]]:
-    """What a reader finds in each shard."""
-    with DocumentStorage(directory, Typed("u1")).sync_reader() as reader:
-        found: dict[int, list[bytes]] = {}
-        for document, shard in reader:
-            found.setdefault(shard, []).append(document)
-        return found

@@ -194,7 +194,7 @@ def test_a_document_longer_than_the_padding_is_named(pad_to: int, tokens: Docume
     with pytest.raises(
         ValueError,
         match=f"^document 2 has 5 values; pad_to is {pad_to}. Raise pad_to, or leave it out to pad "
-        "to the longest of each batch$",
+        "to the longest of each batch",
     ):
         tokens.gather_padded([1, 0, 2, 3, 2], pad_to)
     assert tokens.gather_padded([1, 1], 0).values.shape == (2, 0)
@@ -244,6 +244,8 @@ def test_a_padding_value_that_would_change_is_refused(
         ("<i8", -(2**63), -(2**63)),
         ("<u8", 2**64 - 1, 2**64 - 1),
         ([("a", "<u2"), ("b", "?")], 0, (0, False)),
+        ("S3", 0, b""),
+        ("<U2", 0, ""),
     ],
     ids=repr,
 )

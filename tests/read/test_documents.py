@@ -142,7 +142,7 @@ def test_ids_of_every_integer_type(kind: str, tmp_path: Path) -> None:
         ids = np.array([29, 0, 14, 29], dtype=kind)
         for same in (ids, np.repeat(ids, 2)[::2], list(ids), tuple(ids)):
             assert reader[same] == reader.read_many(same) == [expected[k] for k in (29, 0, 14, 29)]
-            assert reader.gather(same).lengths().tolist() == [len(expected[k][0]) for k in ids]
+            assert reader.gather(same).lengths.tolist() == [len(expected[k][0]) for k in ids]
         assert reader.read(ids[0]) == reader[ids[0]] == expected[29]
         if kind[-2] == "i":
             assert reader[np.array([-1, -30, 3], dtype=kind)] == [expected[k] for k in (29, 0, 3)]

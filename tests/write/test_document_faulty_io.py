@@ -205,17 +205,19 @@ def write_two_shards(writer: DocumentWriter) -> None:
     writer.commit()
 
 
+def fail_in_the_body(directory: Path, count: int) -> None:
+    with DocumentWriter(storage(directory), files=Watched()) as writer:
+        KNOWN.append(writer, 0, 5, 5 + count)
+        KNOWN.append(writer, 1, 0, count)
+        raise ZeroDivisionError
+
+
 def test_an_exception_in_the_body_publishes_nothing(tmp_path: Path) -> None:
     KNOWN.play(tmp_path / "x", Watched(), [(0, 5)])
     before = all_files(tmp_path / "x")
     for count in (1, 30):
-        with (
-            pytest.raises(ZeroDivisionError),
-            DocumentWriter(storage(tmp_path / "x"), files=Watched()) as writer,
-        ):
-            KNOWN.append(writer, 0, 5, 5 + count)
-            KNOWN.append(writer, 1, 0, count)
-            raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError):
+            fail_in_the_body(tmp_path / "x", count)
         assert all_files(tmp_path / "x") == before
     assert KNOWN.visible(tmp_path / "x") == {0: 5}
 

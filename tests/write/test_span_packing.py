@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,20 @@ def test_the_caller_may_reuse_its_buffers(tmp_path: Path) -> None:
             [3, b"CCC", 0],
         ],
     )
+
+
+def test_a_generator_may_reuse_its_buffer(tmp_path: Path) -> None:
+    """Each payload is taken as it is when it is yielded."""
+
+    def pairs() -> Iterator[Any]:
+        buffer = bytearray(2)
+        for k in range(6):
+            buffer[:] = b"%02d" % k
+            yield (k // 2, None if k % 2 else buffer)
+
+    with writer_of(tmp_path / "x", Pairs()) as writer:
+        writer.append(0, (6, pairs(), np.arange(6, dtype=np.uint16)))
+    assert read_back(tmp_path / "x")[1] == [[2, b"00", 0], [2, b"02", 0], [2, b"04", 0]]
 
 
 def test_elements_with_padding_are_written_with_zeros(tmp_path: Path) -> None:

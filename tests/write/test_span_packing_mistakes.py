@@ -81,11 +81,11 @@ WRONG_RUNS: dict[str, tuple[Any, str]] = {
     "lengths: text": ((THREE, ["3"], [b""]), r"Runs\.pack: run_lengths has dtype <U1; expected"),
     "lengths: booleans": (
         (THREE, [True] * 3, [b""] * 3),
-        r"Runs\.pack: run_lengths has dtype bool; expected integers",
+        r"Runs\.pack: run_lengths holds a bool; expected integers",
     ),
     "lengths: a boolean among them": (
         (THREE, [True, None, 2], [b""] * 3),
-        r"Runs\.pack: run_lengths has dtype object; expected integers",
+        r"Runs\.pack: run_lengths holds a bool; expected integers",
     ),
     "lengths: masked": (
         (THREE, np.ma.masked_array([3], [False]), [b""]),

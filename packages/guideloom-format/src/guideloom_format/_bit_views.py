@@ -49,7 +49,7 @@ def without_extensions(
     return _structured(dtype, formats), views
 
 
-def with_extensions(dtype: np.dtype[Any], views: Mapping[str, Any], where: str) -> np.dtype[Any]:
+def with_extensions(dtype: np.dtype[Any], views: Any, where: str) -> np.dtype[Any]:
     """The inverse: the dtype with the extension types that a header names.
 
     Raises:
@@ -57,6 +57,11 @@ def with_extensions(dtype: np.dtype[Any], views: Mapping[str, Any], where: str) 
         UnsupportedFormatError: it does not have one of the types, or the header names a field
             that does not fit.
     """
+    if not isinstance(views, Mapping):
+        raise UnsupportedFormatError(
+            f"{where}: views is {shown(views)}; expected an object of field to type. Pass a "
+            "storage format with unsigned integers for fields that hold other types"
+        )
     if not views:
         return dtype
     try:

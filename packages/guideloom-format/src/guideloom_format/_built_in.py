@@ -62,10 +62,7 @@ def built_in_format(header: Header, where: str) -> Any:
     if header.kind == STREAM_WITH_META and name == StreamSpansFormat.name:
         payload = parameters.get("payload_format")
         payload_format = _document_format(payload if isinstance(payload, dict) else {}, where)
-        views = parameters.get("views", {})
-        dtype = with_extensions(
-            header.element_type, views if isinstance(views, dict) else {}, where
-        )
+        dtype = with_extensions(header.element_type, parameters.get("views", {}), where)
         return StreamSpansFormat(dtype, payload_format)
     raise _not_built_in(description, where)
 

@@ -158,7 +158,7 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
                 f"{width}. Raise pad_to, or leave it out to pad to the longest of each batch (in a "
                 'loader: pad_to="longest")'
             )
-        located.now.look_at(located.rows)
+        located.now.look_at(located.rows, lengths.size * width * self._dtype.itemsize)
         values = np.empty((lengths.size, width), dtype=self._dtype)
         values[...] = padding(pad_value, self._dtype)
         if width:
@@ -212,7 +212,7 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
 
     def _values(self, located: _Located) -> NDArray[Any]:
         """Read the documents, one behind the other."""
-        located.now.look_at(located.rows)
+        located.now.look_at(located.rows, int(located.offsets[-1]) * self._dtype.itemsize)
         values = np.empty(int(located.offsets[-1]), dtype=self._dtype)
         if located.rows.shape[0]:
             located.now.files.fill(located.rows, values)

@@ -38,15 +38,19 @@ class OpenDataset:
         """The parts."""
         return self.contents.table
 
-    def look_at(self, rows: NDArray[np.int64]) -> None:
+    def look_at(self, rows: NDArray[np.int64], nbytes: int) -> None:
         """Before much memory is allocated for what rows read, see that their files are there.
 
         A record can state any size; a backend compares it with the file when it opens it.
 
+        Args:
+            rows: of a plan.
+            nbytes: how much memory is needed.
+
         Raises:
             MissingFileError, DamagedFileError: a file is not there, or has another size.
         """
-        if rows.shape[0] and int(rows[:, 2].max()) >= MUCH_MEMORY:
+        if nbytes >= MUCH_MEMORY and rows.shape[0]:
             _, first = np.unique(rows[:, 0], return_index=True)
             probes = rows[first].copy()
             probes[:, 2] = 1

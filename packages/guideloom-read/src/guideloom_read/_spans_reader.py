@@ -121,7 +121,7 @@ class StreamWithMetaReader(WindowReader[OpenSpans]):
         search = SpanSearch(now.spans, plan, itemsize, max(length, 1) * itemsize, windows)
         try:
             while (rows := search.probes()) is not None:
-                now.look_at(rows)
+                now.look_at(rows, SPAN_BYTES * search.asked)
                 chunk = np.empty((search.asked, 2), dtype=np.int64)
                 now.files.fill(rows, chunk)
                 search.take(native(chunk))
@@ -131,7 +131,7 @@ class StreamWithMetaReader(WindowReader[OpenSpans]):
 
     def read_payloads(self, now: OpenSpans, found: Pieces) -> NDArray[np.uint8]:
         """The payloads' bytes, one behind the other."""
-        now.look_at(found.payload_rows)
+        now.look_at(found.payload_rows, int(found.payload_offsets[-1]))
         payloads = np.empty(int(found.payload_offsets[-1]), dtype=np.uint8)
         if found.payload_rows.shape[0]:
             now.files.fill(found.payload_rows, payloads)

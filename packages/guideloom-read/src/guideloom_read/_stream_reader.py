@@ -18,7 +18,7 @@ from guideloom_format import PartTable, StreamIndex, StreamStorage
 from guideloom_format._index import MAX_ELEMENTS
 from guideloom_format._integers import as_index, as_integer, index_array, shown
 from guideloom_format._storage import Storage
-from guideloom_read._reader import MUCH_MEMORY, OpenDataset, Reader
+from guideloom_read._reader import OpenDataset, Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,7 @@ class WindowReader(Reader[Opened]):
             ids = index_array("ids", ids)
         plan = now.index.plan(ids, length, self._dtype.itemsize, stride)
         if out is None:
-            if length * self._dtype.itemsize >= MUCH_MEMORY:
-                now.look_at(plan)
+            now.look_at(plan, ids.size * length * self._dtype.itemsize)
             out = np.empty((ids.size, length), dtype=self._dtype)
         now.files.fill(plan, out)
         return now, plan, out
