@@ -124,7 +124,8 @@ def _not_built_in(description: Mapping[str, Any], where: str) -> MismatchError:
         )
     return MismatchError(
         f"{where}: the dataset was written with the storage format {_shown(description)}, which is "
-        "not one that is built in for data of its kind; pass it with storage_format="
+        "not one that is built in for data of its kind; pass it with storage_format= (that "
+        "of payloads within a StreamSpansFormat)"
     )
 
 

@@ -102,8 +102,6 @@ cdef bint is_damaged(const Segment* s, int64_t elements, int64_t payload_bytes) 
             return True
         end = row[0]
         payload = row[1]
-        if k == 0 and s.found_first != s.low and end > s.begin:
-            return True
     if s.found_first + s.found_count == s.rows:
         return end != elements or payload != payload_bytes
     return False

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guideloom_format._integers import as_integer
+from guideloom_format._integers import as_integer, shown
 
 
 class Ragged(NamedTuple):
@@ -125,10 +125,23 @@ class SpanBatch(NamedTuple):
         """For each element what was computed from its span's payload: (batch, sequence_length).
 
         Args:
-            of_payloads: one value for each of `payloads`, for example a language or a weight.
+            of_payloads: a number for each of `payloads`, or an array of numbers each: the number
+                of a language, a weight.
+
+        Raises:
+            ValueError: not one for each.
         """
-        of_pieces = np.asarray(of_payloads)[np.asarray(self.payload_index)]
-        return self._as_given(np.repeat(of_pieces, np.asarray(self.lengths)).reshape(self._shape()))
+        values = np.asarray(of_payloads)
+        payloads = int(np.asarray(self.payload_index).max(initial=-1)) + 1
+        if values.ndim == 0 or len(values) != payloads:
+            raise ValueError(
+                f"per_element got {shown(of_payloads)}; expected a number for each of the "
+                f"{payloads} payloads of the batch"
+            )
+        of_elements = np.repeat(
+            values[np.asarray(self.payload_index)], np.asarray(self.lengths), axis=0
+        )
+        return self._as_given(of_elements.reshape(self._shape() + values.shape[1:]))
 
     def narrow(self, start: int, stop: int) -> SpanBatch:
         """The same windows cut to the columns `start` to `stop`.

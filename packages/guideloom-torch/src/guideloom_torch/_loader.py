@@ -110,11 +110,6 @@ class StatefulDataLoader:
         self.dataset = dataset
         self._load_function = load_function(dataset, collate_fn, pad_to, pad_value)
         found_rank, found_world_size = (0, 1)
-        if rank is None and world_size not in (None, 1):
-            raise ValueError(
-                f"world_size is {world_size!r} and rank is not given: every process would read the "
-                "samples of rank 0. Give both, or neither where torch.distributed is initialized"
-            )
         if rank is None or world_size is None:
             found_rank, found_world_size = _distributed()
         self._options: dict[str, Any] = {

@@ -164,8 +164,9 @@ class SpanPacker:
         return Spans(elements, runs, self._payloads(payloads, len(runs)))
 
     def _lengths(self, lengths: Any, elements: int) -> list[int]:
-        runs: list[int] = lengths
-        if type(lengths) is not list or set(map(type, lengths)) != {int}:
+        # A copy: what is checked is what is written, whatever the payloads' iterator does.
+        runs: list[int] = list(lengths) if type(lengths) is list else []
+        if set(map(type, runs)) != {int}:
             runs = self._integers(lengths)
         total = sum(runs)
         if total == elements and (not runs or min(runs) >= 0):

@@ -34,6 +34,7 @@ from guideloom_format import (
     WriterStateError,
     _names,
 )
+from guideloom_format._parts import DOCUMENT
 from guideloom_format._record import MAX_RECORD_BYTES
 from guideloom_write._files import PosixFiles
 
@@ -135,6 +136,7 @@ class ShardPart:
             WriteError, OSError: a step failed. The part is void, or, if only the last sync of the
                 folder failed, committed but perhaps not durable.
         """
+        self._check_counts()
         facts: dict[str, FileFacts] = {}
         for file in self._data:
             facts |= file.finish()
@@ -153,8 +155,8 @@ class ShardPart:
             self._perhaps_committed = False
             raise ShardConflictError(
                 f"shard {self.shard}, part {self.part} was committed by another writer: {winner}. "
-                f"{self.length} elements of this writer were not committed. Give each shard to one "
-                "writer; a new writer goes on behind what is committed, see length()"
+                f"{self.length} {'documents' if self._header.kind == DOCUMENT else 'elements'} of this "
+                "writer were not committed. Give each shard to one writer; a new writer goes on behind what is committed, see length()"
             )
         self._files.sync_folder(commits)
 
@@ -175,6 +177,20 @@ class ShardPart:
             shard=self.shard,
             part=self.part,
         ).owner
+
+    def _counts(self) -> list[tuple[DataFile, int]]:
+        """Each file with the bytes that were given to it, as the part counted them itself."""
+        raise NotImplementedError
+
+    def _check_counts(self) -> None:
+        """An append that was cut off leaves bytes in one file and not in another."""
+        for file, counted in self._counts():
+            if file.nbytes != counted:
+                raise WriteError(
+                    f"shard {self.shard}, part {self.part}: {file.nbytes} bytes went to a file of "
+                    f"the part, {counted} were counted; an append was cut off, or several threads "
+                    "used the writer at once. Nothing of the part is committed"
+                )
 
     def _check_sizes(self, part: Part) -> None:
         """What readers check when they open the dataset must hold before it is committed."""

@@ -15,11 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from guideloom_format._parts import DOCUMENTS, ELEMENTS, ENDS, PAYLOADS, SPANS
+from guideloom_format._parts import (
+    DOCUMENTS,
+    ELEMENTS,
+    END_BYTES,
+    ENDS,
+    PAYLOADS,
+    SPAN_BYTES,
+    SPANS,
+)
 from guideloom_write._checked_file import Bytes, CheckedFile
 from guideloom_write._integer_file import IntegerFile
 from guideloom_write._packing import Spans
-from guideloom_write._part import ShardPart
+from guideloom_write._part import DataFile, ShardPart
 
 
 class StreamPart(ShardPart):
@@ -27,6 +35,9 @@ class StreamPart(ShardPart):
 
     def _create_files(self) -> None:
         self._elements = self._create(CheckedFile, ELEMENTS)
+
+    def _counts(self) -> list[tuple[DataFile, int]]:
+        return [(self._elements, self.length * self._header.element_type.itemsize)]
 
     def append(self, elements: NDArray[Any]) -> None:
         """Append elements."""
@@ -42,6 +53,9 @@ class DocumentPart(ShardPart):
         self._documents = self._create(CheckedFile, DOCUMENTS)
         self._ends = self._create(IntegerFile, ENDS)
         self._end = 0
+
+    def _counts(self) -> list[tuple[DataFile, int]]:
+        return [(self._documents, self._end), (self._ends, END_BYTES * self.length)]
 
     def append(self, document: Bytes) -> None:
         """Append a document."""
@@ -74,6 +88,14 @@ class SpanPart(ShardPart):
         self._spans = self._create(IntegerFile, SPANS)
         self._payloads = self._create(CheckedFile, PAYLOADS)
         self._payload_end = 0
+        self._rows = 0
+
+    def _counts(self) -> list[tuple[DataFile, int]]:
+        return [
+            (self._elements, self.length * self._header.element_type.itemsize),
+            (self._spans, SPAN_BYTES * self._rows),
+            (self._payloads, self._payload_end),
+        ]
 
     def append(self, spans: Spans) -> None:
         """Append elements and their spans."""
@@ -89,4 +111,5 @@ class SpanPart(ShardPart):
             append(end)
             append(payload_end)
         self._spans.settle()
+        self._rows += len(spans.lengths)
         self.length, self._payload_end = end, payload_end

@@ -116,7 +116,9 @@ class ShardWriter:
         return self
 
     def append(self, shard: int, data: Any) -> None:
-        """Encode `data` and append it to a shard. The caller may reuse its buffers afterwards.
+        """Encode `data` and append it to a shard.
+
+        The caller may reuse its buffers afterwards, and must not change them meanwhile.
 
         Raises:
             DataError, TypeError: the storage format cannot hold the data. Nothing was appended;

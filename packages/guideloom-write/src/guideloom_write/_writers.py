@@ -43,7 +43,8 @@ class DocumentWriter(ShardWriter):
     def extend(self, shard: int, documents: Iterable[Any]) -> None:
         """Append many documents, which costs less than one `append` for each.
 
-        If one of them cannot be had or held, those before it were appended; `length` says how many.
+        They are held back to be written together: the iterable must not call the writer. If one of
+        them cannot be had or held, those before it were appended; `length` says how many.
 
         Raises:
             DataError: the storage format cannot hold one of them.
