@@ -19,8 +19,6 @@ Parts = Sequence[Sequence[Span]]
 Answer = Callable[[int, NDArray[np.int64]], NDArray[np.int64]]
 """From a part and the numbers of rows to those rows: int64 of shape (rows, 2)."""
 
-MOST_ROUNDS = 250  # more than any search may take; a driver that gets there has found a hang
-
 
 @dataclass
 class Found:
@@ -92,10 +90,12 @@ def find(
     With an `index` that other searches have used, what those left in it is used as well.
     """
     search = stream.begin(ids, length, stride=stride, itemsize=itemsize, index=index)
+    # Guesses, halvings and rows by the fourfold; and once more without landmarks.
+    most_rounds = 2 * (20 + 2 * max(stream.counts, default=0).bit_length())
     found = Found()
     while (asked := search.probes()) is not None:
         found.rounds += 1
-        assert found.rounds <= MOST_ROUNDS, "the search does not end"
+        assert found.rounds <= most_rounds, "the search does not end"
         chunk = np.concatenate([answer(*place) for place in probed(stream, asked)])
         assert search.asked == len(chunk)
         found.rows += len(chunk)

@@ -191,7 +191,7 @@ def check_batch(
     assert batch.payloads.offsets.dtype == np.int64
     found = [bytes(payload) for payload in batch.payloads.arrays()]
     assert found == [model.spans[span][2] for span in touched]
-    assert batch.payloads.lengths().tolist() == [len(payload) for payload in found]
+    assert batch.payloads.lengths.tolist() == [len(payload) for payload in found]
 
 
 def check_derived(batch: SpanBatch, model: Model, starts: Sequence[int], length: int) -> None:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from guideloom_format import (
     DamagedFileError,
     DataError,
+    DocumentBytesFormat,
+    DocumentStorage,
     MismatchError,
     ShardConflictError,
     StreamNumpyFormat,
@@ -25,7 +27,6 @@ from guideloom_format import (
 from guideloom_write import StreamWriter
 from write.faulty_files import Watched
 from write.known_content import (
-    ELEMENT,
     Returned,
     all_files,
     elements,
@@ -197,11 +198,9 @@ def test_reopened_as_something_else(tmp_path: Path) -> None:
     ):
         other.sync_writer().open()
 
-    class Documents(StreamStorage):
-        kind = "document"
-
+    documents = DocumentStorage(tmp_path / "x", DocumentBytesFormat())
     with pytest.raises(MismatchError, match="kind 'stream', it was opened as 'document'"):
-        Documents(tmp_path / "x", StreamNumpyFormat(ELEMENT)).sync_writer().open()
+        documents.sync_writer().open()
     assert all_files(tmp_path / "x") == before
 
 

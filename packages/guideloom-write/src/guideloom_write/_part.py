@@ -153,10 +153,11 @@ class ShardPart:
         winner = self._winner(target, record)
         if winner is not None:
             self._perhaps_committed = False
+            what = "documents" if self._header.kind == DOCUMENT else "elements"
             raise ShardConflictError(
                 f"shard {self.shard}, part {self.part} was committed by another writer: {winner}. "
-                f"{self.length} {'documents' if self._header.kind == DOCUMENT else 'elements'} of this "
-                "writer were not committed. Give each shard to one writer; a new writer goes on behind what is committed, see length()"
+                f"{self.length} {what} of this writer were not committed. Give each shard to one "
+                "writer; a new writer goes on behind what is committed, see length()"
             )
         self._files.sync_folder(commits)
 
