@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guideloom_format._integers import as_integer, shown
+from guideloom_format._integers import as_integer
 
 
 class Ragged(NamedTuple):
@@ -132,11 +132,13 @@ class SpanBatch(NamedTuple):
             ValueError: not one for each.
         """
         values = np.asarray(of_payloads)
-        payloads = int(np.asarray(self.payload_index).max(initial=-1)) + 1
-        if values.ndim == 0 or len(values) != payloads:
+        needed = int(np.asarray(self.payload_index).max(initial=-1)) + 1
+        if self.payloads is not None:  # all that there are, also after `narrow`
+            needed = len(self.payloads.offsets) - 1
+        given = len(values) if values.ndim else 0
+        if given < needed or (given > needed and self.payloads is not None):
             raise ValueError(
-                f"per_element got {shown(of_payloads)}; expected a number for each of the "
-                f"{payloads} payloads of the batch"
+                f"per_element got {given} values; expected one for each of the {needed} payloads"
             )
         of_elements = np.repeat(
             values[np.asarray(self.payload_index)], np.asarray(self.lengths), axis=0
