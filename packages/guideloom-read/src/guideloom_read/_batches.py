@@ -19,7 +19,7 @@ class Ragged(NamedTuple):
         values    a a a b b c c c c          array 0 = values[0:3]
         offsets   0     3   5       9
 
-    For torch: ``torch.nested.nested_tensor_from_jagged(values, offsets)``.
+    For torch: ``torch.nested.nested_tensor_from_jagged(values, offsets, max_seqlen=…)`` of tensors.
 
     Attributes:
         values: 1-d, contiguous.
