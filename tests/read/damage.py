@@ -71,6 +71,11 @@ def bits(files: Files) -> Iterator[Damage]:
             changed[k] ^= 1 << bit
 
 
+def a_bit_of_every_byte(files: Files) -> Iterator[Damage]:
+    """One bit of every byte, each of the eight in turn."""
+    return (damage for k, damage in enumerate(bits(files)) if k % 8 == k // 8 % 8)
+
+
 def truncations(files: Files) -> Iterator[Damage]:
     """Every length below the right one, 0 included."""
     for name, data in files.items():

@@ -1,4 +1,11 @@
-"""A run of a writer that is killed at one of its file operations, and the run after it.
+"""A writer that dies at every single one of its file operations, and the run after it.
+
+For each call n of a run, it is killed at the entry of the call, and, where the call writes, in the
+middle of it. Then
+
+1. a reader sees exactly the parts whose link was made, whole;
+2. a new writer goes on from `length(shard)` and ends with the content of an undisturbed run;
+3. `verify` finds no fault, and all else that is there is garbage that no record names.
 
 Works for every kind of data whose content is known: see `Known`.
 """
@@ -6,52 +13,39 @@ Works for every kind of data whose content is known: see `Known`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import pytest
 
 from guideloom_format import _names
 from guideloom_read import verify
-from guideloom_write._files import PosixFiles
 from write.faulty_files import Crash, CrashAt, Watched
-from write.known_content import COMMIT, Script, garbage, lengths_of, parts_of
-
-GARBAGE = re.compile(
-    r"guideloom\.json\.[0-9a-f]{16}\.tmp"
-    r"|commits/[0-9]{7}-[0-9]{4}\.json\.[0-9a-f]{16}\.tmp"
-    r"|data/[0-9]{4}/[0-9]{7}-[0-9]{4}-[0-9a-f]{16}\.[a-z]+(\.crc)?"
+from write.known_content import (
+    COMMIT,
+    Known,
+    Script,
+    garbage,
+    lengths_of,
+    parts_of,
+    shards_of,
 )
 
-
-class Known(Protocol):
-    """Data of which every byte is known; `KnownDocuments` is one."""
-
-    def visible(self, directory: Path) -> dict[int, int] | None:
-        """Length of each shard that a reader finds, all of it checked; None: no dataset."""
-
-    def play(
-        self,
-        directory: Path,
-        files: PosixFiles,
-        script: Script,
-        acknowledged: dict[int, int] | None = None,
-    ) -> None:
-        """Let a writer do this; `acknowledged` takes the lengths of shards as commits return."""
-
-    def complete(
-        self, directory: Path, files: PosixFiles, wanted: Mapping[int, int], chunk: int = 10**6
-    ) -> None:
-        """Go on from `length(shard)` until each shard has all of it."""
+COMMON_GARBAGE = (
+    r"guideloom\.json\.[0-9a-f]{16}\.tmp"
+    r"|commits/[0-9]{7}-[0-9]{4}\.json\.[0-9a-f]{16}\.tmp"
+    r"|data/[0-9]{4}/[0-9]{7}-[0-9]{4}-[0-9a-f]{16}"
+)
 
 
 @dataclass(frozen=True)
 class Scenario:
     """What is there before, and the run that is killed."""
 
-    known: Known
+    known: Known[Any]
     script: Script
     before: Script = ()
     most_open: int = 128
@@ -118,8 +112,10 @@ def check_end(directory: Path, scenario: Scenario) -> None:
     assert scenario.known.visible(directory) == lengths_of(scenario.parts)
     report = verify(directory)
     assert report.clean, report.faults
+    roles = "|".join(scenario.known.roles)
+    expected = re.compile(rf"{COMMON_GARBAGE}\.({roles})(\.crc)?")
     left_over = garbage(directory)
-    assert all(GARBAGE.fullmatch(name) for name in left_over), left_over
+    assert all(expected.fullmatch(name) for name in left_over), left_over
 
 
 def kill(directory: Path, scenario: Scenario, n: int, *, torn: bool) -> None:
@@ -139,3 +135,87 @@ def kill(directory: Path, scenario: Scenario, n: int, *, torn: bool) -> None:
 
 def recover(directory: Path, scenario: Scenario, files: Watched) -> None:
     scenario.known.complete(directory, files, lengths_of(scenario.parts), scenario.chunk)
+
+
+def kill_at_every_call(scenario: Scenario, tmp_path: Path) -> None:
+    log = undisturbed(tmp_path / "undisturbed", scenario)
+    tried = 0
+    for n, torn in crash_points(log):
+        directory = tmp_path / f"{n}-{torn}"
+        kill(directory, scenario, n, torn=torn)
+        recover(directory, scenario, Watched())
+        check_end(directory, scenario)
+        shutil.rmtree(directory)
+        tried += 1
+    assert tried >= len(log.calls) > 0
+
+
+def kill_the_recovery(scenario: Scenario, tmp_path: Path, *, samples: int, every: int) -> None:
+    """So many first crashes, and for each the recovery killed at every so many calls."""
+    log = undisturbed(tmp_path / "undisturbed", scenario)
+    step = max(1, len(log.calls) // samples)
+    for first in range(1, len(log.calls) + 1, step):
+        for second in range(1 + first % every, 10**6, every):
+            directory = tmp_path / f"{first}-{second}"
+            kill(directory, scenario, first, torn=True)
+            before = scenario.known.visible(directory) or {}
+            files = CrashAt(second)
+            try:
+                recover(directory, scenario, files)
+            except Crash:
+                pass
+            finally:
+                files.bury()
+            after = scenario.known.visible(directory) or {}
+            assert all(after.get(shard, 0) >= length for shard, length in before.items())
+            recover(directory, scenario, Watched())
+            check_end(directory, scenario)
+            shutil.rmtree(directory)
+            if not files.crashed:
+                break
+
+
+def begin_anew_after_every_call(known: Known[Any], shards: int, tmp_path: Path) -> None:
+    """Shards that were not committed are written anew, others are written beside the garbage."""
+    scenario = Scenario(known, [(shard, 30) for shard in range(shards)])
+    log = undisturbed(tmp_path / "undisturbed", scenario)
+    for n in range(1, len(log.calls) + 1):
+        directory = tmp_path / str(n)
+        kill(directory, scenario, n, torn=False)
+        found = known.visible(directory) or {}
+        again = [(shard, 30) for shard in shards_of(scenario.script) if shard not in found]
+        known.play(directory, Watched(), [*again, COMMIT, (7, 12)])
+        assert known.visible(directory) == {**dict.fromkeys(range(shards), 30), 7: 12}
+        assert verify(directory).clean
+
+
+def check_kinds_of_write(
+    scenarios: Iterable[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All data files are written before they are finished, and released and opened again."""
+    writes: dict[str, int] = {}
+    kinds = set()
+    for k, scenario in enumerate(scenarios):
+        scenario.set_limits(monkeypatch)
+        log = undisturbed(tmp_path / str(k), scenario)
+        kinds |= {kind for kind, _ in log.calls}
+        for kind, path in log.calls:
+            if kind == "write":
+                writes[path] = writes.get(path, 0) + 1
+        roles = scenario.known.roles
+    for role in roles:
+        for suffix in (f".{role}", f".{role}.crc"):
+            assert max(count for path, count in writes.items() if path.endswith(suffix)) > 1, suffix
+    assert {"reopen", "create", "write", "size", "sync", "close", "link", "remove"} <= kinds
+
+
+def count_crash_points(
+    scenarios: Mapping[str, Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, int]:
+    """The figures to publish, of each scenario."""
+    counts = {}
+    for name, scenario in scenarios.items():
+        scenario.set_limits(monkeypatch)
+        counts[name] = sum(1 for _ in crash_points(undisturbed(tmp_path / name, scenario)))
+    print(f"crash points: {sum(counts.values())} {counts}")
+    return counts

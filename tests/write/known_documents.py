@@ -7,7 +7,7 @@ from both, so a reader checks any byte without a second copy. Some documents are
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from guideloom_format import DatasetNotFoundError, DocumentBytesFormat, Document
 from guideloom_write import DocumentWriter
 from guideloom_write._files import PosixFiles
 from write.faulty_files import Watched
-from write.known_content import COMMIT, Script, shards_of
+from write.known_content import Known
 
 
 def storage(directory: Path) -> DocumentStorage:
@@ -28,11 +28,16 @@ def writer_at(directory: Path) -> DocumentWriter:
 
 
 @dataclass(frozen=True)
-class KnownDocuments:
+class KnownDocuments(Known[DocumentWriter]):
     """Documents of these sizes in turn, appended in this way: "append", "extend" or "both"."""
 
     sizes: Sequence[int] = (0, 3, 200, 1, 40, 0, 17)
     how: str = "both"
+
+    roles = ("documents", "ends")
+
+    def writer(self, directory: Path, files: PosixFiles) -> DocumentWriter:
+        return DocumentWriter(storage(directory), files=files)
 
     def document(self, shard: int, index: int) -> bytes:
         size = self.sizes[(shard + index) % len(self.sizes)]
@@ -63,33 +68,3 @@ class KnownDocuments:
             assert documents == self.documents(shard, 0, len(documents)), f"shard {shard} is wrong"
             lengths[shard] = len(documents)
         return lengths
-
-    def play(
-        self,
-        directory: Path,
-        files: PosixFiles,
-        script: Script,
-        acknowledged: dict[int, int] | None = None,
-    ) -> None:
-        """Let a writer do this; `acknowledged` takes the lengths of shards as commits return."""
-        with DocumentWriter(storage(directory), files=files) as writer:
-            for step in script:
-                if step is COMMIT:
-                    writer.commit()
-                    if acknowledged is not None:
-                        acknowledged.update(
-                            {shard: writer.length(shard) for shard in shards_of(script)}
-                        )
-                else:
-                    shard, count = step
-                    at = writer.length(shard)
-                    self.append(writer, shard, at, at + count)
-
-    def complete(
-        self, directory: Path, files: PosixFiles, wanted: Mapping[int, int], chunk: int = 10**6
-    ) -> None:
-        """What a restarted job does: go on from `length(shard)` until each shard has all of it."""
-        with DocumentWriter(storage(directory), files=files) as writer:
-            for shard, total in wanted.items():
-                for start in range(writer.length(shard), total, chunk):
-                    self.append(writer, shard, start, min(start + chunk, total))

@@ -8,7 +8,7 @@ span without a second copy, whatever the cut into appends. Some spans have no el
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from guideloom_format import DatasetNotFoundError, StreamWithMetaStorage
 from guideloom_write import StreamWithMetaWriter
 from guideloom_write._files import PosixFiles
 from write.faulty_files import Watched
-from write.known_content import COMMIT, Script, shards_of
+from write.known_content import Known
 from write.span_formats import Runs
 
 ELEMENT = np.dtype("<u8")
@@ -38,11 +38,16 @@ def elements(shard: int, start: int, stop: int) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True)
-class KnownSpans:
+class KnownSpans(Known[StreamWithMetaWriter]):
     """Spans of these lengths in turn, with payloads of at least these sizes in turn."""
 
     lengths: Sequence[int] = (3, 0, 1, 40, 0, 7)
     sizes: Sequence[int] = (0, 50, 9)
+
+    roles = ("elements", "spans", "payloads")
+
+    def writer(self, directory: Path, files: PosixFiles) -> StreamWithMetaWriter:
+        return StreamWithMetaWriter(storage(directory), files=files)
 
     def payload(self, shard: int, first: int, count: int) -> bytes:
         text = b"%d/%d+%d;" % (shard, first, count)
@@ -105,33 +110,3 @@ class KnownSpans:
             ends[shard] = base + at
             total += len(rows)
         return total
-
-    def play(
-        self,
-        directory: Path,
-        files: PosixFiles,
-        script: Script,
-        acknowledged: dict[int, int] | None = None,
-    ) -> None:
-        """Let a writer do this; `acknowledged` takes the lengths of shards as commits return."""
-        with StreamWithMetaWriter(storage(directory), files=files) as writer:
-            for step in script:
-                if step is COMMIT:
-                    writer.commit()
-                    if acknowledged is not None:
-                        acknowledged.update(
-                            {shard: writer.length(shard) for shard in shards_of(script)}
-                        )
-                else:
-                    shard, count = step
-                    at = writer.length(shard)
-                    self.append(writer, shard, at, at + count)
-
-    def complete(
-        self, directory: Path, files: PosixFiles, wanted: Mapping[int, int], chunk: int = 10**6
-    ) -> None:
-        """What a restarted job does: go on from `length(shard)` until each shard has all of it."""
-        with StreamWithMetaWriter(storage(directory), files=files) as writer:
-            for shard, total in wanted.items():
-                for start in range(writer.length(shard), total, chunk):
-                    self.append(writer, shard, start, min(start + chunk, total))

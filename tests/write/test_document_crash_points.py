@@ -1,31 +1,23 @@
 """The writer of documents dies at every single one of its file operations.
 
-For each call n of a run, it is killed at the entry of the call, and, where the call writes, in the
-middle of it. Then
-
-1. a reader sees exactly the parts whose link was made, whole;
-2. a new writer goes on from `length(shard)` and ends with the content of an undisturbed run;
-3. `verify` finds no fault, and all else that is there is garbage that no record names.
+`crash_cases` says what must hold then.
 """
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from guideloom_read import verify
 from write.crash_cases import (
     Scenario,
-    check_end,
-    crash_points,
-    kill,
-    recover,
-    undisturbed,
+    begin_anew_after_every_call,
+    check_kinds_of_write,
+    count_crash_points,
+    kill_at_every_call,
+    kill_the_recovery,
 )
-from write.faulty_files import Crash, CrashAt, Watched
-from write.known_content import COMMIT, Script, shards_of
+from write.known_content import COMMIT, rounds
 from write.known_documents import KnownDocuments
 
 BUFFER = 4 * 65536
@@ -37,14 +29,6 @@ EMPTY = KnownDocuments(sizes=(0,))
 TINY = KnownDocuments(sizes=(0, 1, 0, 0, 2))
 LARGE = KnownDocuments(sizes=(100, BUFFER // 3, 0, BUFFER + 17, BUFFER))
 HUGE = KnownDocuments(sizes=(10, DIRECT + 3 * BUFFER + 5, 0), how="append")
-
-
-def rounds(shards: int, commits: int) -> Script:
-    steps: list[tuple[int, int] | None] = []
-    for commit in range(commits):
-        steps += [(shard, 10 * commit + shard + 1) for shard in range(shards)]
-        steps.append(COMMIT)
-    return steps
 
 
 SCENARIOS = {
@@ -80,82 +64,28 @@ def scenario(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_killed_at_every_call(scenario: Scenario, tmp_path: Path) -> None:
-    log = undisturbed(tmp_path / "undisturbed", scenario)
-    tried = 0
-    for n, torn in crash_points(log):
-        directory = tmp_path / f"{n}-{torn}"
-        kill(directory, scenario, n, torn=torn)
-        recover(directory, scenario, Watched())
-        check_end(directory, scenario)
-        shutil.rmtree(directory)
-        tried += 1
-    assert tried >= len(log.calls) > 0
+    kill_at_every_call(scenario, tmp_path)
 
 
 def test_killed_again_during_the_recovery(scenario: Scenario, tmp_path: Path) -> None:
     """A sample of first crashes, and for each the recovery killed at every ninth call."""
-    log = undisturbed(tmp_path / "undisturbed", scenario)
-    step = max(1, len(log.calls) // 4)
-    for first in range(1, len(log.calls) + 1, step):
-        for second in range(1 + first % 9, 10**6, 9):
-            directory = tmp_path / f"{first}-{second}"
-            kill(directory, scenario, first, torn=True)
-            before = scenario.known.visible(directory) or {}
-            files = CrashAt(second)
-            try:
-                recover(directory, scenario, files)
-            except Crash:
-                pass
-            finally:
-                files.bury()
-            after = scenario.known.visible(directory) or {}
-            assert all(after.get(shard, 0) >= length for shard, length in before.items())
-            recover(directory, scenario, Watched())
-            check_end(directory, scenario)
-            shutil.rmtree(directory)
-            if not files.crashed:
-                break
+    kill_the_recovery(scenario, tmp_path, samples=4, every=9)
 
 
 def test_a_run_from_scratch_ignores_what_a_dead_one_left(tmp_path: Path) -> None:
-    """Shards that were not committed are written anew, others are written beside the garbage."""
-    scenario = Scenario(SMALL, [(shard, 30) for shard in range(3)])
-    log = undisturbed(tmp_path / "undisturbed", scenario)
-    for n in range(1, len(log.calls) + 1):
-        directory = tmp_path / str(n)
-        kill(directory, scenario, n, torn=False)
-        found = SMALL.visible(directory) or {}
-        again = [(shard, 30) for shard in shards_of(scenario.script) if shard not in found]
-        SMALL.play(directory, Watched(), [*again, COMMIT, (7, 12)])
-        assert SMALL.visible(directory) == {0: 30, 1: 30, 2: 30, 7: 12}
-        assert verify(directory).clean
+    begin_anew_after_every_call(SMALL, shards=3, tmp_path=tmp_path)
 
 
 def test_the_scenarios_reach_every_kind_of_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both data files are written before they are finished, and released and opened again."""
-    writes: dict[str, int] = {}
-    kinds = set()
-    for name in ("past the buffer", "past the buffer of ends", "more shards than open parts"):
-        SCENARIOS[name].set_limits(monkeypatch)
-        log = undisturbed(tmp_path / name, SCENARIOS[name])
-        kinds |= {kind for kind, _ in log.calls}
-        for kind, path in log.calls:
-            if kind == "write":
-                writes[path] = writes.get(path, 0) + 1
-    for role in ("documents", "documents.crc", "ends", "ends.crc"):
-        assert max(writes[path] for path in writes if path.endswith(f".{role}")) > 1, role
-    assert {"reopen", "create", "write", "size", "sync", "close", "link", "remove"} <= kinds
+    """All data files are written before they are finished, and released and opened again."""
+    names = ("past the buffer", "past the buffer of ends", "more shards than open parts")
+    check_kinds_of_write([SCENARIOS[name] for name in names], tmp_path, monkeypatch)
 
 
 def test_how_many_points_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The figure to publish, and a floor under it."""
-    counts = {}
-    for name, scenario in SCENARIOS.items():
-        scenario.set_limits(monkeypatch)
-        log = undisturbed(tmp_path / name, scenario)
-        counts[name] = sum(1 for _ in crash_points(log))
-    print(f"crash points: {sum(counts.values())} {counts}")
+    counts = count_crash_points(SCENARIOS, tmp_path, monkeypatch)
     assert sum(counts.values()) >= 1200
     assert min(counts.values()) >= 15

@@ -9,126 +9,52 @@ from __future__ import annotations
 import errno
 import itertools
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from guideloom_format import GuideLoomError, WriteError, WriterStateError
-from guideloom_read import verify
+from guideloom_format import WriteError
 from guideloom_write import DocumentWriter
-from write.crash_cases import linked_parts
-from write.faulty_files import NEVER_FAILS, AppliedThenError, FailAt, Watched
-from write.known_content import COMMIT, Script, all_files, garbage, lengths_of, parts_of
+from write.fault_cases import KINDS, Faults, check_new_names, set_small_limits
+from write.faulty_files import AppliedThenError, FailAt, Watched
+from write.known_content import COMMIT, Script, all_files, garbage
 from write.known_documents import KnownDocuments, storage
 
 KNOWN = KnownDocuments(sizes=(0, 3, 20_000, 40))
 NUMBERS = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.ETIMEDOUT]
 SCRIPT: Script = [(0, 9), (1, 12), (2, 4), COMMIT, (1, 5), (1, 20), COMMIT, (0, 3)]
-PARTS = parts_of(SCRIPT)
-KINDS = [
-    "make_folder",
-    "create",
-    "reopen",
-    "write",
-    "size",
-    "sync",
-    "close",
-    "sync_folder",
-    "link",
-    "remove",
-    "read",
-]
+
+
+class DocumentFaults(Faults[DocumentWriter]):
+    def refused(self, writer: DocumentWriter) -> list[Callable[[], object]]:
+        return [
+            lambda: writer.append(0, b"x"),
+            lambda: writer.extend(0, [b"x"]),
+            lambda: writer.extend(0, []),
+            lambda: writer.length(0),
+            writer.commit,
+        ]
+
+
+FAULTS = DocumentFaults(KNOWN, SCRIPT)
 
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that little data goes past the buffer, and parts are released and opened again."""
-    monkeypatch.setattr("guideloom_write._checked_file._BUFFER_BYTES", 65536)
-    monkeypatch.setattr("guideloom_write._shard_writer.MOST_OPEN_PARTS", 2)
-
-
-def play_until_it_fails(directory: Path, files: Watched) -> GuideLoomError | None:
-    """Run the script until a call fails; its error, after a check that the writer is void."""
-    writer = DocumentWriter(storage(directory), files=files)
-    at = dict.fromkeys((0, 1, 2), 0)
-    opened = False
-    try:
-        writer.open()
-        opened = True
-        for step in (*SCRIPT, COMMIT):
-            if step is COMMIT:
-                writer.commit()
-            else:
-                shard, count = step
-                KNOWN.append(writer, shard, at[shard], at[shard] + count)
-                at[shard] += count
-    except GuideLoomError as error:
-        check_refused(writer, "this writer failed before" if opened else "the writer is not open")
-        return error
-    finally:
-        writer.close()
-        assert files.open_count() == 0, "descriptors stay open"
-    return None
-
-
-def check_refused(writer: DocumentWriter, text: str) -> None:
-    calls: list[Callable[[], object]] = [
-        lambda: writer.append(0, b"x"),
-        lambda: writer.extend(0, [b"x"]),
-        lambda: writer.extend(0, []),
-        lambda: writer.length(0),
-        writer.commit,
-    ]
-    for call in calls:
-        with pytest.raises(WriterStateError, match=text):
-            call()
-
-
-def check_only_whole_parts(directory: Path, files: Watched) -> None:
-    """Visible are the parts whose link was made, and their data is there and right."""
-    linked = linked_parts(files)
-    garbage(directory)
-    expected = lengths_of({place: length for place, length in PARTS.items() if place in linked})
-    assert (KNOWN.visible(directory) or {}) == expected
-    if (directory / "guideloom.json").exists():
-        report = verify(directory)
-        assert report.clean, report.faults
-
-
-def attempt(directory: Path, files: FailAt, number: int) -> bool:
-    """One run with a failure, and the run after it. False if the failure was not reached."""
-    error = play_until_it_fails(directory, files)
-    if not files.failures:
-        assert error is None
-        shutil.rmtree(directory)
-        return False
-    if error is None:
-        assert {kind for kind, _ in files.failures} == {"remove"}, f"{files.failures} unnoticed"
-    else:
-        assert isinstance(error, OSError)
-        assert f"errno {number}" in str(error)
-        assert str(directory) in str(error)
-    check_only_whole_parts(directory, files)
-    KNOWN.complete(directory, Watched(), lengths_of(PARTS))
-    assert KNOWN.visible(directory) == lengths_of(PARTS)
-    assert verify(directory).clean
-    shutil.rmtree(directory)
-    return True
+    set_small_limits(monkeypatch)
 
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_call_of_a_kind(kind: str, forever: bool, tmp_path: Path) -> None:
     """Each with one of the errnos in turn."""
-    log = Watched()
-    KNOWN.play(tmp_path / "undisturbed", log, SCRIPT)
+    log = FAULTS.log(tmp_path / "undisturbed")
     count = 0
     for n in itertools.count(1):
         number = NUMBERS[n % len(NUMBERS)]
         files = FailAt(n, number, forever=forever, kinds=[kind])
-        if not attempt(tmp_path / str(n), files, number):
+        if not FAULTS.attempt(tmp_path / str(n), files, number):
             break
         count += 1
     calls = sum(1 for found, _ in log.calls if found == kind)
@@ -137,19 +63,11 @@ def test_every_call_of_a_kind(kind: str, forever: bool, tmp_path: Path) -> None:
 
 def test_everything_fails_from_some_call_on(tmp_path: Path) -> None:
     """The disk is gone: not even cleaning up works."""
-    tried = 0
-    for n in itertools.count(1):
-        number = NUMBERS[n % len(NUMBERS)]
-        if not attempt(tmp_path / str(n), FailAt(n, number, forever=True), number):
-            break
-        tried += 1
-    assert tried > 120
+    assert FAULTS.fail_for_ever(tmp_path, NUMBERS) > 120
 
 
 def test_the_kinds_are_all_there_are(tmp_path: Path) -> None:
-    log = Watched()
-    KNOWN.play(tmp_path / "x", log, SCRIPT)
-    assert {kind for kind, _ in log.calls} - NEVER_FAILS == set(KINDS)
+    FAULTS.check_kinds(tmp_path / "x")
 
 
 @pytest.mark.parametrize("role", ["documents", "documents.crc", "ends", "ends.crc"])
@@ -181,28 +99,7 @@ def test_a_link_that_was_made_and_gave_an_error_counts_once(number: int, tmp_pat
 @pytest.mark.parametrize("kind", ["write", "sync", "close"])
 @pytest.mark.parametrize("n", range(1, 10))
 def test_a_name_is_not_used_again_after_an_error(kind: str, n: int, tmp_path: Path) -> None:
-    """After an error of a sync the kernel may forget the pages that it could not write."""
-    files = FailAt(n, errno.EIO, kinds=[kind])
-    writer = DocumentWriter(storage(tmp_path / "x"), files=files)
-    with pytest.raises(WriteError):
-        write_two_shards(writer)
-    assert files.failures
-    before = set(files.created)
-    writer.close()
-    write_two_shards(writer)
-    writer.close()
-    again = files.created[len(before) :]
-    assert again
-    assert not before & set(again)
-    assert KNOWN.visible(tmp_path / "x") == {0: 30, 1: 5}
-    assert verify(tmp_path / "x").clean
-
-
-def write_two_shards(writer: DocumentWriter) -> None:
-    writer.open()
-    for shard, total in ((0, 30), (1, 5)):
-        KNOWN.append(writer, shard, writer.length(shard), total)
-    writer.commit()
+    check_new_names(KNOWN, kind, n, first=30, directory=tmp_path / "x")
 
 
 def fail_in_the_body(directory: Path, count: int) -> None:

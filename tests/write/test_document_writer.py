@@ -18,6 +18,7 @@ from format.document_cases import Plain, stored
 from guideloom_format import DataError, DocumentBytesFormat, DocumentStorage, WriterStateError
 from guideloom_read import verify
 from guideloom_write import DocumentWriter
+from write.call_cases import check_calls, each_wrong_shard
 from write.faulty_files import Watched
 from write.known_content import all_files, garbage
 from write.known_documents import KnownDocuments, storage, writer_at
@@ -117,16 +118,7 @@ def test_what_extend_does_not_take(documents: Any, tmp_path: Path) -> None:
         assert writer.length(0) == 0
 
 
-@pytest.mark.parametrize(
-    ("shard", "kind", "text"),
-    [
-        (-1, ValueError, "shard is -1; expected between 0 and 1000000000"),
-        (10**9 + 1, ValueError, "shard is 1000000001; expected between 0 and 1000000000"),
-        (True, TypeError, "shard is True; expected an integer"),
-        (1.0, TypeError, r"shard is 1\.0 \(float\); expected an integer"),
-        ("1", TypeError, r"shard is '1' \(str\); expected an integer"),
-    ],
-)
+@each_wrong_shard
 def test_shard_numbers(shard: Any, kind: type[Exception], text: str, tmp_path: Path) -> None:
     """Refused whether or not the shard that it equals is being written, and before any document."""
     never = iter([b"never asked for"])
@@ -334,31 +326,9 @@ numbers = itertools.count()
 @given(script=st.lists(actions, max_size=12))
 def test_any_sequence_of_calls_against_lists(script: list[tuple[Any, ...]], tmp_path: Path) -> None:
     """Two dicts say what is committed and what is pending; the writer agrees after each call."""
-    directory = tmp_path / str(next(numbers))
-    committed = dict.fromkeys(range(3), 0)
-    lengths = dict(committed)
-    writer = writer_at(directory).open()
-    for action, *arguments in script:
-        if arguments:
-            shard, count = arguments
-            known = KnownDocuments(how=action)
-            known.append(writer, shard, lengths[shard], lengths[shard] + count)
-            lengths[shard] += count
-        elif action == "commit":
-            writer.commit()
-            committed = dict(lengths)
-        else:
-            if action == "rollback":
-                writer.rollback()
-            elif action == "reopen":
-                writer.close()
-                writer = writer_at(directory).open()
-            else:
-                writer.__exit__(ValueError, ValueError(), None)
-                writer.open()
-            lengths = dict(committed)
-        assert {shard: writer.length(shard) for shard in lengths} == lengths
-        assert KNOWN.visible(directory) == {key: n for key, n in committed.items() if n}
-    writer.close()
-    assert garbage(directory) == set()
-    assert verify(directory).clean
+    check_calls(
+        lambda how: KnownDocuments(how=how),
+        script,
+        shards=3,
+        directory=tmp_path / str(next(numbers)),
+    )

@@ -12,9 +12,11 @@ import pytest
 from guideloom_format import WriteError, WriterStateError
 from guideloom_read import verify
 from guideloom_write import StreamWriter, _files
+from write.fault_cases import check_new_names
 from write.faulty_files import AppliedThenError, FailAt, ShortOs, Watched
 from write.known_content import (
     COMMIT,
+    KNOWN_ELEMENTS,
     all_files,
     complete,
     elements,
@@ -194,32 +196,7 @@ def test_a_file_or_folder_that_was_created_though_it_gave_an_error(
 @pytest.mark.parametrize("kind", ["write", "sync", "close"])
 @pytest.mark.parametrize("n", range(1, 8))
 def test_a_name_is_not_used_again_after_an_error(kind: str, n: int, tmp_path: Path) -> None:
-    """After an error of a sync the kernel may forget the pages that it could not write.
-
-    So the file is never written or synced again, not even by the same writer, opened again.
-    """
-    files = FailAt(n, errno.EIO, kinds=[kind])
-    writer = StreamWriter(storage(tmp_path / "x"), files=files)
-    with pytest.raises(WriteError):
-        write_two_shards(writer)
-    assert files.failures
-    before = set(files.created)
-    writer.close()
-    write_two_shards(writer)
-    writer.close()
-    again = files.created[len(before) :]
-    assert again
-    assert not before & set(again)
-    assert visible(tmp_path / "x") == {0: 30_000, 1: 5}
-    assert verify(tmp_path / "x").clean
-
-
-def write_two_shards(writer: StreamWriter) -> None:
-    writer.open()
-    for shard, total in ((0, 30_000), (1, 5)):
-        at = writer.length(shard)
-        writer.append(shard, elements(shard, at, total))
-    writer.commit()
+    check_new_names(KNOWN_ELEMENTS, kind, n, first=30_000, directory=tmp_path / "x")
 
 
 def test_the_error_is_chained_to_its_cause_and_keeps_the_errno(tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ from guideloom_format import (
 )
 from guideloom_read import verify
 from guideloom_write import StreamWriter
+from write.call_cases import check_calls
 from write.faulty_files import Watched
 from write.known_content import (
     COMMIT,
     ELEMENT,
+    KNOWN_ELEMENTS,
     Returned,
     all_files,
     elements,
@@ -269,30 +271,4 @@ numbers = itertools.count()
 @given(script=st.lists(actions, max_size=14))
 def test_any_sequence_of_calls_against_lists(script: list[tuple[Any, ...]], tmp_path: Path) -> None:
     """Two dicts say what is committed and what is pending; the writer agrees after each call."""
-    directory = tmp_path / str(next(numbers))
-    committed = dict.fromkeys(range(4), 0)
-    lengths = dict(committed)
-    writer = writer_at(directory).open()
-    for action, *arguments in script:
-        if action == "append":
-            shard, count = arguments
-            writer.append(shard, elements(shard, lengths[shard], lengths[shard] + count))
-            lengths[shard] += count
-        elif action == "commit":
-            writer.commit()
-            committed = dict(lengths)
-        else:
-            if action == "rollback":
-                writer.rollback()
-            elif action == "reopen":
-                writer.close()
-                writer = writer_at(directory).open()
-            else:
-                writer.__exit__(ValueError, ValueError(), None)
-                writer.open()
-            lengths = dict(committed)
-        assert {shard: writer.length(shard) for shard in lengths} == lengths
-        assert visible(directory) == {key: value for key, value in committed.items() if value}
-    writer.close()
-    assert garbage(directory) == set()
-    assert verify(directory).clean
+    check_calls(lambda _: KNOWN_ELEMENTS, script, shards=4, directory=tmp_path / str(next(numbers)))

@@ -25,6 +25,7 @@ from guideloom_format import (
     WriterStateError,
 )
 from guideloom_write import StreamWriter
+from write.call_cases import each_wrong_shard
 from write.faulty_files import Watched
 from write.known_content import (
     Returned,
@@ -110,16 +111,7 @@ def test_an_error_of_the_format_itself_comes_out_unchanged(tmp_path: Path) -> No
         assert reader.read(0, len(reader)).tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("shard", "kind", "text"),
-    [
-        (-1, ValueError, "shard is -1; expected between 0 and 1000000000"),
-        (10**9 + 1, ValueError, "shard is 1000000001; expected between 0 and 1000000000"),
-        (True, TypeError, "shard is True; expected an integer"),
-        (1.0, TypeError, r"shard is 1\.0 \(float\); expected an integer"),
-        ("1", TypeError, r"shard is '1' \(str\); expected an integer"),
-    ],
-)
+@each_wrong_shard
 def test_shard_numbers(shard: Any, kind: type[Exception], text: str, tmp_path: Path) -> None:
     """Refused whether or not the shard that it equals is being written already."""
     with writer_at(tmp_path / "x") as writer:
