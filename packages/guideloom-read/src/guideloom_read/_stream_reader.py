@@ -18,7 +18,7 @@ from guideloom_format import PartTable, StreamIndex, StreamStorage
 from guideloom_format._index import MAX_ELEMENTS
 from guideloom_format._integers import as_index, as_integer, index_array, shown
 from guideloom_format._storage import Storage
-from guideloom_read._reader import OpenDataset, Reader
+from guideloom_read._reader import MUCH_MEMORY, OpenDataset, Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,9 @@ class WindowReader(Reader[Opened]):
             ids = index_array("ids", ids)
         plan = now.index.plan(ids, length, self._dtype.itemsize, stride)
         if out is None:
-            now.look_at(plan, ids.size * length * self._dtype.itemsize)
+            nbytes = ids.size * length * self._dtype.itemsize
+            if nbytes >= MUCH_MEMORY:
+                now.look_at(plan, nbytes)
             out = np.empty((ids.size, length), dtype=self._dtype)
         now.files.fill(plan, out)
         return now, plan, out
