@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from guideloom_format import (
     DatasetNotFoundError,
+    DocumentBytesFormat,
+    DocumentStorage,
     MismatchError,
     StreamNumpyFormat,
     StreamStorage,
@@ -294,8 +296,4 @@ def test_opened_as_something_else(tmp_path: Path) -> None:
     ):
         other.sync_reader().open()
     with pytest.raises(MismatchError, match="kind 'stream', it was opened as 'document'"):
-        _Documents(tmp_path / "x", StreamNumpyFormat(PLAIN)).sync_reader().open()
-
-
-class _Documents(StreamStorage):
-    kind = "document"
+        DocumentStorage(tmp_path / "x", DocumentBytesFormat()).sync_reader().open()
