@@ -383,3 +383,10 @@ def test_a_loader_shows_its_dataset(tmp_path: Path) -> None:
     storage = DocumentStorage(tmp_path, TOKENS)
     loader: StatefulDataLoader = load(storage, pad_to=4)
     assert repr(loader.dataset) in repr(loader)
+
+
+def test_the_loader_shows_how_it_pads(tmp_path: Path) -> None:
+    storage = DocumentStorage(tmp_path / "x", DocumentNumpyFormat("<u2"))
+    padded = repr(StatefulDataLoader.from_storage(storage, pad_to="longest", pad_value=9))
+    assert "pad_to='longest', pad_value=9" in padded
+    assert "pad" not in repr(StatefulDataLoader.from_storage(storage))

@@ -39,7 +39,8 @@ class SampleSequence(Sequence[Any]):
         count = len(self)
         if isinstance(index, slice):
             return self._samples(np.arange(*index.indices(count), dtype=np.int64))
-        if hasattr(index, "__index__") and np.ndim(index) == 0:  # arrays have it, too
+        # Arrays have __index__, too; np.ndim takes a microsecond that an int need not wait for.
+        if type(index) is int or (hasattr(index, "__index__") and np.ndim(index) == 0):
             number = as_integer("index", index)
             if not -count <= number < count:
                 raise IndexError(f"sample {shown(number)} is outside [{-count}, {count})")

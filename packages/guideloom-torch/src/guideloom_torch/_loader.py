@@ -108,6 +108,7 @@ class StatefulDataLoader:
                 "or use StatefulDataLoader.from_storage"
             )
         self.dataset = dataset
+        self._padding = {} if pad_to is None else {"pad_to": pad_to, "pad_value": pad_value}
         self._load_function = load_function(dataset, collate_fn, pad_to, pad_value)
         found_rank, found_world_size = (0, 1)
         if rank is None or world_size is None:
@@ -180,7 +181,8 @@ class StatefulDataLoader:
         self.close()
 
     def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
+        shown = {**self._options, **self._padding}
+        options = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         epoch, position = self._at
         return (
             f"StatefulDataLoader({self.dataset!r}, {options}) at epoch {epoch}, position {position}"
