@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,10 @@ from numpy.typing import NDArray
 from torchdata.nodes import BaseNode
 
 from guideloom_format import EpochPlan
+from guideloom_torch._threads import Tasks, start_threads
 
 Load = Callable[[NDArray[np.int64]], Any]
 Step = tuple[int, NDArray[np.int64]]
-Task = tuple[Future[Any], Callable[[Any], Any], Any]
 
 
 class PlanSteps(BaseNode[Step]):  # type: ignore[misc]
@@ -78,7 +77,7 @@ class ThreadMapper(BaseNode[Any]):  # type: ignore[misc]
         self._function = function
         self._ahead = ahead
         self._pending: deque[Future[Any]] = deque()
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._tasks: Tasks = SimpleQueue()
         self._threads = threads
         self._started = False
         self._process = os.getpid()
@@ -128,9 +127,7 @@ class ThreadMapper(BaseNode[Any]):  # type: ignore[misc]
     def _start(self) -> None:
         if not self._started:
             self._started = True
-            for k in range(self._threads):
-                name = f"guideloom-loader-{k}"
-                Thread(target=_work, args=(self._tasks,), name=name, daemon=True).start()
+            start_threads(self._tasks, self._threads)
 
     def _stop(self) -> None:
         self._drop_pending()
@@ -146,18 +143,6 @@ class ThreadMapper(BaseNode[Any]):  # type: ignore[misc]
 
     def __del__(self) -> None:
         self._stop()
-
-
-def _work(tasks: SimpleQueue[Task | None]) -> None:
-    """A thread's life. Daemonic, so that a load that never returns does not keep the process."""
-    while (task := tasks.get()) is not None:
-        future, function, item = task
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(function(item))
-            except BaseException as error:  # noqa: BLE001  # next() raises it
-                future.set_exception(error)
-        del task, future, function, item  # hold nothing while waiting
 
 
 class LoadStep:
