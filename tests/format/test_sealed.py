@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from format.sealed_cases import assert_all_damage_is_found, members_of, raw_values, sealed_text
@@ -62,6 +62,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 @settings(max_examples=300, deadline=None)
 @given(body=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_garbage_under_a_correct_seal_is_refused(body: bytes) -> None:
+    assume(body != b"{")  # an object without members is no file of any kind
     try:
         wanted = json.loads((body + b"}").decode("ascii"))
     except ValueError:
@@ -152,6 +153,8 @@ def test_what_is_not_json_is_not_sealed(value: float) -> None:
 
 def test_a_second_checksum_is_refused() -> None:
     """The file as a whole would have a member twice."""
-    with pytest.raises(DamagedFileError, match=r"^x\.json has a member 'crc32c' besides its seal$"):
+    with pytest.raises(
+        DamagedFileError, match=r"^x\.json is not the JSON .*: the member 'crc32c' stands twice$"
+    ):
         unseal(seal({"crc32c": "00000000", "a": 1}), "x.json")
     assert unseal(seal({"a": {"crc32c": 1}}), "x.json") == {"a": {"crc32c": 1}}

@@ -105,13 +105,14 @@ def what(damage: Damage) -> str:
 def harmless(sample: Sample[SeenT], damage: Damage) -> SeenT | None:
     """What a reader must show where `verify` has nothing to find; None everywhere else.
 
-    With a manifest, records are not read and a missing manifest is no loss. Without one, a missing
-    last record of a shard shows the state before that commit, and no records an empty dataset.
+    With a manifest, a missing record or a missing manifest is no loss. Without one, a missing last
+    record of a shard shows the state before that commit, and no records an empty dataset.
     """
     names = set(damage.contents)
     if sample.has_manifest:
         gone = names == {"manifest.json"} and damage.label == "nothing"
-        records = all(name.startswith("commits") for name in names) and damage.label != "a file"
+        missing = damage.label in ("nothing", "an empty folder")
+        records = all(name.startswith("commits") for name in names) and missing
         return sample.whole if gone or records else None
     left = {
         "commits/0000000-0001.json": (0, 2),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,7 +187,9 @@ class _MemorySession:
     def list_names(self, folder: str) -> list[str] | None:
         if not self._io.lists:
             return None
-        return [os.path.basename(name) for name in self._io.files if name.startswith(folder + "/")]
+        prefix = f"{folder}/" if folder else ""
+        below = [name.removeprefix(prefix) for name in self._io.files if name.startswith(prefix)]
+        return sorted({name.split("/")[0] for name in below})
 
     def read_file(self, name: str, limit: int) -> bytes:
         if name not in self._io.files:

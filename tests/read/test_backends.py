@@ -92,7 +92,7 @@ def test_small_files_have_a_limit(io: IOReader, tmp_path: Path) -> None:
     session = io.open(str(tmp_path))
     assert session.read_file("file", 5) == b"12345"
     with pytest.raises(
-        DamagedFileError, match="file has more than 4 bytes, the most that a file of its kind may"
+        DamagedFileError, match="file has 5 bytes; a file of its kind has at most 4"
     ):
         session.read_file("file", 4)
 

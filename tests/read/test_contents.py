@@ -254,7 +254,9 @@ def test_files_beyond_their_limit_are_not_read(name: str, limit: int, tmp_path: 
     numpy_stream(tmp_path, PLAIN, CUTS)
     with open(tmp_path / name, "r+b") as file:
         file.truncate(2**40)
-    with pytest.raises(DamagedFileError, match=f"{name} has more than {limit} bytes"):
+    with pytest.raises(
+        DamagedFileError, match=f"{name} has [0-9]+ bytes; a file of its kind has at most {limit}"
+    ):
         contents(tmp_path)
 
 

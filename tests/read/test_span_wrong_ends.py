@@ -20,6 +20,8 @@ from guideloom import StreamDataset, StreamWithMetaStorage
 from guideloom.io import MmapIO, PosixPreadIO
 from guideloom_format import DamagedFileError, MissingFileError
 from guideloom_read import verify
+from guideloom_read._contents import read_contents, read_header
+from guideloom_read._verify_ends import EndsCheck
 from read.span_cases import SOME, check_batch, check_window, spans_dataset
 from read.stream_cases import BACKENDS
 from write.span_formats import Runs
@@ -138,11 +140,19 @@ def test_windows_beside_a_damaged_row_are_right(backend: str, tmp_path: Path) ->
                     reader.read_many([0, start], length)
 
 
-def test_verify_looks_at_rows_across_its_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def faults_in_pieces(directory: Path, rows: int) -> list[int]:
+    """Where `EndsCheck` finds faults if it gets so many rows at a time."""
+    session = PosixPreadIO().open(str(directory))
+    header = read_header(session, str(directory))
+    table = read_contents(session, str(directory), header).table
+    check = EndsCheck(header, table, 0, "spans")
+    data = np.frombuffer((directory / table.file_name(0, "spans")).read_bytes(), dtype=np.uint8)
+    found = [f for k in range(0, data.size, 16 * rows) for f in check.faults(data[k:][: 16 * rows])]
+    return [start for start, _, _ in (*found, *check.faults_of_the_end())]
+
+
+def test_verify_looks_at_rows_across_its_steps(tmp_path: Path) -> None:
     """A row that is less than the one before is found also where a new piece is read."""
-    monkeypatch.setattr("guideloom_read._verify_ends._STEP_ROWS", 2)
     ends: Ends = [(k, min(k, 8)) for k in range(13)]
     for column, row in itertools.product((0, 1), range(1, 12)):
         bad = [list(each) for each in ends]
@@ -153,6 +163,7 @@ def test_verify_looks_at_rows_across_its_steps(
             assert report.clean
             continue
         assert report.faults[0].start == 16 * row
+        assert all(faults_in_pieces(storage.directory, n)[0] == 16 * row for n in range(1, 14))
         what = "elements" if column == 0 else "payloads"
         assert f"end {row} of the {what} is {bad[row][column]} after" in report.faults[0].problem
 

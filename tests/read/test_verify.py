@@ -18,7 +18,7 @@ from guideloom_format import (
     ReadError,
     crc32c,
 )
-from guideloom_read import Fault, VerifyReport, verify
+from guideloom_read import verify
 from read.stream_cases import BACKENDS, PACKED, PLAIN, Cuts, consolidate, craft, numpy_stream
 
 BLOCKS = 5
@@ -59,14 +59,20 @@ def test_garbage_does_not_matter(tmp_path: Path) -> None:
         "commits/0000001-00000.json",
         "commits/notes.txt",
         "data/0000/0000000-0001-0123456789abcdef.elements",
-        "manifests/00000001.json",
+        "manifests/1.json",
         "manifest.json.tmp",
         "README",
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"garbage")
     (tmp_path / "commits/folder").mkdir()
-    assert verify(tmp_path).clean
+    report = verify(tmp_path)
+    assert report.clean
+    assert report.orphans == [
+        "commits/0000000-0001.json.0123456789abcdef.tmp",
+        "data/0000/0000000-0001-0123456789abcdef.elements",
+        "manifest.json.tmp",
+    ]
     with storage.sync_reader() as reader:
         assert len(reader) == 5
 
@@ -87,7 +93,7 @@ def test_each_block_is_named_with_its_range(tmp_path: Path) -> None:
         (name, 0, BLOCK_BYTES),
         (name, 2 * BLOCK_BYTES, 3 * BLOCK_BYTES),
         (name, (BLOCKS - 1) * BLOCK_BYTES, size),
-        (name, 0, 0),
+        (name, 0, size),
     ]
     texts = [str(fault) for fault in report.faults]
     assert re.fullmatch(
@@ -97,8 +103,8 @@ def test_each_block_is_named_with_its_range(tmp_path: Path) -> None:
         texts[1],
     )
     assert re.fullmatch(
-        rf"{re.escape(name)}: the whole file has the checksum [0-9a-f]{{8}}, [0-9a-f]{{8}} was "
-        r"committed\. Restore the file from a copy",
+        rf"{re.escape(name)}, bytes 0 to {size}: the whole file has the checksum [0-9a-f]{{8}}, "
+        r"[0-9a-f]{8} was committed\. Restore the file from a copy",
         texts[3],
     )
 
@@ -122,8 +128,8 @@ def test_every_damaged_part_is_reported(tmp_path: Path) -> None:
         "0000002-0000",
     ]
     texts = "\n".join(map(str, report.faults))
-    assert "elements.crc has 5 bytes; 4 were committed" in texts
-    assert "elements has 39 bytes; 40 were committed" in texts
+    assert re.search(r"elements\.crc, bytes 4 to 5: it has 5 bytes; 4 were committed", texts)
+    assert re.search(r"elements, bytes 39 to 40: it has 39 bytes; 40 were committed", texts)
     assert texts.count("is not there") == 2
 
 
@@ -153,7 +159,8 @@ def test_intact_blocks_in_each_others_place_are_found_with_their_checksums(
         ]
         swap(data[0], data[1], BLOCK_BYTES)
         swap(marks[0], marks[1], 4)
-        found = {(fault.file, fault.start) for fault in verify(tmp_path).faults if fault.stop}
+        faults = verify(tmp_path).faults
+        found = {(fault.file, fault.start) for fault in faults if "block" in fault.problem}
         assert found == {(name_of(path, tmp_path), start) for path, start in data}
         swap(data[0], data[1], BLOCK_BYTES)
         swap(marks[0], marks[1], 4)
@@ -203,23 +210,23 @@ def test_files_of_an_empty_part_are_looked_at_too(tmp_path: Path) -> None:
     assert verify(tmp_path).clean
 
 
-def test_a_structural_fault_is_a_report_of_one(tmp_path: Path) -> None:
-    numpy_stream(tmp_path, PLAIN, {0: [5, 5], 1: [5]})
-    (tmp_path / "commits/0000000-0000.json").unlink()
+def test_a_structural_fault_hides_no_other(tmp_path: Path) -> None:
+    """Missing and damaged records, and damage in a part whose record is right: each is named."""
+    numpy_stream(tmp_path, PLAIN, {0: [5, 5], 1: [5], 2: [5]})
+    gone, damaged = "commits/0000000-0000.json", "commits/0000001-0000.json"
+    (tmp_path / gone).unlink()
+    with open(tmp_path / damaged, "r+b") as file:
+        file.write(b"?")
+    path = data_file(tmp_path, 2, 0)
+    path.write_bytes(bytes(20))
     report = verify(tmp_path)
-    assert report == VerifyReport(
-        0,
-        0,
-        [
-            Fault(
-                report.faults[0].file,
-                0,
-                0,
-                f"{tmp_path}/commits: shard 0 has part 1 where part 0 is expected; a commit record "
-                "is missing or there twice. Restore it from a copy",
-            )
-        ],
-    )
+    found = [(fault.file, fault.start, fault.stop) for fault in report.faults]
+    size = (tmp_path / damaged).stat().st_size
+    name = name_of(path, tmp_path)
+    assert found == [(damaged, 0, size), (gone, 0, 0), (name, 0, 20), (name, 0, 20)]
+    assert "shard 0 has part 1 where part 0 is expected" in report.faults[1].problem
+    assert report.parts == 2
+    assert len(report.orphans or ()) == 4  # the files of the parts whose records are lost
 
 
 def test_where_there_is_no_dataset(tmp_path: Path) -> None:

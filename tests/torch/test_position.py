@@ -250,7 +250,7 @@ def test_the_state_within_a_signal_handler_at_any_moment(
 
     def look() -> None:
         state = loader.state_dict()
-        seen.append((delivered, int(state["epoch"]) * 11 + int(state["position"])))
+        seen.append((delivered, int(state["epoch"] or 0) * 11 + int(state["position"] or 0)))
 
     with _handler(signal.SIGALRM, look):
         signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)

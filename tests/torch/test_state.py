@@ -43,7 +43,7 @@ def test_the_fields_of_a_state(loader: StatefulDataLoader) -> None:
     assert isinstance(fingerprint, str)
     assert len(bytes.fromhex(fingerprint)) == 32
     assert state == {
-        "version": 1,
+        "version": 2,
         "epoch": 1,
         "position": 2,
         "algorithm": "feistel-1",
@@ -53,6 +53,7 @@ def test_the_fields_of_a_state(loader: StatefulDataLoader) -> None:
         "dataset": fingerprint,
         "sequence_length": 3,
         "stride": 3,
+        "manifest_version": None,
     }
 
 
@@ -64,7 +65,7 @@ def test_a_state_is_small_and_plain_and_survives_json(
     loader.set_epoch(10**50)
     next(iter(loader))
     state = loader.state_dict()
-    assert {type(value) for value in state.values()} <= {int, str, bool}
+    assert {type(value) for value in state.values()} <= {int, str, bool, type(None)}
     text = json.dumps(state)
     assert len(text) <= 4096
     resumed = make_loader(directory, local_batch_size=2, **options)
@@ -105,7 +106,9 @@ def test_a_dataset_that_has_grown_is_named(tmp_path: Path) -> None:
     directory = write_stream(tmp_path / "stream", SAMPLES)
     state = make_loader(directory, seed=1).state_dict()
     write_stream(directory, 4)
-    with pytest.raises(StateMismatchError, match=r"has dataset .*, or the dataset has grown"):
+    with pytest.raises(
+        StateMismatchError, match=r"has dataset .*, or it has grown and no manifest"
+    ):
         make_loader(directory, seed=1).load_state_dict(state)
 
 
@@ -161,8 +164,8 @@ def _without(*names: str) -> Callable[[State], Any]:
         (lambda state: list(state.items()), "^the loader state is a list; expected the mapping"),
         (json.dumps, "^the loader state is a str; expected the mapping"),
         (lambda _: {}, r"lacks the fields \['algorithm', .*'version'\] and has .* fields \[\]"),
-        (_with(version=2), "has version 2; this release of guideloom-torch reads version 1"),
-        (_with(version="1"), "has version '1'; this release .* reads version 1. Install the"),
+        (_with(version=3), "has version 3; this release of guideloom-torch reads versions 1 to 2"),
+        (_with(version="1"), "has version '1'; this release .* reads versions 1 to 2. Install the"),
         (_with(version=None), "has version None; this release"),
         (_with(version=True), "has version True; this release"),
         (_with(version=1.0), "has version 1.0; this release"),

@@ -37,8 +37,9 @@ from write.known_content import (
 COMMON_GARBAGE = (
     r"guideloom\.json\.[0-9a-f]{16}\.tmp"
     r"|commits/[0-9]{7}-[0-9]{4}\.json\.[0-9a-f]{16}\.tmp"
-    r"|data/[0-9]{4}/[0-9]{7}-[0-9]{4}-[0-9a-f]{16}"
+    r"|owners/[0-9]{7}\.json(\.[0-9a-f]{16}\.tmp)?"
 )
+DATA_GARBAGE = r"data/[0-9]{4}/[0-9]{7}-[0-9]{4}-[0-9a-f]{16}"
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def check_end(directory: Path, scenario: Scenario) -> None:
     report = verify(directory)
     assert report.clean, report.faults
     roles = "|".join(scenario.known.roles)
-    expected = re.compile(rf"{COMMON_GARBAGE}\.({roles})(\.crc)?")
+    expected = re.compile(rf"{COMMON_GARBAGE}|{DATA_GARBAGE}\.({roles})(\.crc)?")
     left_over = garbage(directory)
     assert all(expected.fullmatch(name) for name in left_over), left_over
 

@@ -107,6 +107,22 @@ class Watched(PosixFiles):
         with self._step("sync_folder", path):
             pass
 
+    def replace(self, source: str, target: str) -> None:
+        with self._step("replace", target):
+            super().replace(source, target)
+
+    def touch(self, path: str) -> None:
+        with self._step("touch", path):
+            super().touch(path)
+
+    def modified(self, path: str) -> float:
+        with self._step("modified", path):
+            return super().modified(path)
+
+    def list_names(self, path: str) -> list[str]:
+        with self._step("list_names", path):
+            return super().list_names(path)
+
     def link(self, source: str, target: str) -> None:
         with self._step("link", target):
             super().link(source, target)

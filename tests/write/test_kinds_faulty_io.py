@@ -118,7 +118,7 @@ def test_a_link_that_was_made_and_gave_an_error_counts_once(
 ) -> None:
     files = AppliedThenError("link", number)
     faults.known.play(tmp_path / "x", files, [(0, 5), (1, 6), COMMIT, (0, 7)])
-    assert len(files.failures) == 4  # the header and three records
+    assert len(files.failures) == 6  # the header, two notes of owners and three records
     assert faults.known.visible(tmp_path / "x") == {0: 12, 1: 6}
     assert garbage(tmp_path / "x") == set()
 

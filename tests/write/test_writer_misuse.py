@@ -150,8 +150,8 @@ def test_an_interrupt_behind_the_commit_changes_no_published_file(
 
     real = StreamPart.publish
 
-    def publish(self: StreamPart, owner: Owner) -> None:
-        real(self, owner)
+    def publish(self: StreamPart, owner: Owner, **mark: Any) -> None:
+        real(self, owner, **mark)
         raise KeyboardInterrupt
 
     writer = writer_at(tmp_path / "x").open()

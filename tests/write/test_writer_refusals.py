@@ -25,6 +25,7 @@ from guideloom_format import (
     WriterStateError,
 )
 from guideloom_write import StreamWriter
+from guideloom_write._owners import Owners
 from write.call_cases import each_wrong_shard
 from write.faulty_files import Watched
 from write.known_content import (
@@ -124,6 +125,13 @@ def test_shard_numbers(shard: Any, kind: type[Exception], text: str, tmp_path: P
     assert visible(tmp_path / "x") == {1: 4}
 
 
+@pytest.fixture
+def no_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody says who writes a shard: the commit decides alone."""
+    monkeypatch.setattr(Owners, "claim", lambda *_: None)
+
+
+@pytest.mark.usefixtures("no_notes")
 def test_the_second_of_two_writers_of_a_shard_is_told_who_won(tmp_path: Path) -> None:
     first, second = writer_at(tmp_path / "x").open(), writer_at(tmp_path / "x").open()
     for writer, count in ((first, 5), (second, 8)):
@@ -156,6 +164,7 @@ def test_the_second_of_two_writers_of_a_shard_is_told_who_won(tmp_path: Path) ->
     assert visible(tmp_path / "x") == {0: 8}
 
 
+@pytest.mark.usefixtures("no_notes")
 def test_a_conflict_does_not_touch_shards_committed_before_it(tmp_path: Path) -> None:
     first, second = writer_at(tmp_path / "x").open(), writer_at(tmp_path / "x").open()
     for shard in (1, 2, 3):

@@ -15,6 +15,7 @@ import numpy as np
 
 from guideloom_format import ShardConflictError, StreamNumpyFormat, StreamStorage
 from guideloom_write import StreamWriter, _shard_writer
+from guideloom_write._owners import Owners
 from write.faulty_files import Watched
 from write.known_content import elements, storage
 
@@ -61,6 +62,7 @@ def create_and_race(rank: int, directory: Path) -> list[tuple[str, str | None]]:
     Returns the dataset id that was found, and the text of the conflict if the shard was lost.
     """
     outcomes: list[tuple[str, str | None]] = []
+    Owners.claim = lambda *_: None  # type: ignore[method-assign]  # the commit decides alone
     for number in range(ROUNDS):
         place = directory / str(number)
         meet()

@@ -37,6 +37,7 @@ _FORMAT = (
     "StreamSpansFormat",
     "StreamStorage",
     "StreamWithMetaStorage",
+    "TaskError",
     "UnsupportedFormatError",
     "WriteError",
     "WriterStateError",
@@ -50,8 +51,13 @@ _READ = (
     "open",
     "verify",
 )
+_WRITE = (
+    "ShardOptions",
+    "write_shards",
+)
 _MODULE_OF = {
     **dict.fromkeys(_FORMAT, "guideloom_format"),
+    **dict.fromkeys(_WRITE, "guideloom_write"),
     **dict.fromkeys(_READ, "guideloom_read"),
     "StatefulDataLoader": "guideloom_torch",
 }

@@ -71,6 +71,9 @@ from guideloom_format import (
     StreamWithMetaStorage as StreamWithMetaStorage,
 )
 from guideloom_format import (
+    TaskError as TaskError,
+)
+from guideloom_format import (
     UnsupportedFormatError as UnsupportedFormatError,
 )
 from guideloom_format import (
@@ -90,6 +93,8 @@ from guideloom_read import StreamDataset as StreamDataset
 from guideloom_read import open as open  # noqa: A004  # called as guideloom.open
 from guideloom_read import verify as verify
 from guideloom_torch import StatefulDataLoader as StatefulDataLoader
+from guideloom_write import ShardOptions as ShardOptions
+from guideloom_write import write_shards as write_shards
 
 __all__ = [
     "DamagedFileError",
@@ -112,6 +117,7 @@ __all__ = [
     "Ragged",
     "ReadError",
     "ShardConflictError",
+    "ShardOptions",
     "SpanBatch",
     "SpanWindow",
     "StateMismatchError",
@@ -121,6 +127,7 @@ __all__ = [
     "StreamSpansFormat",
     "StreamStorage",
     "StreamWithMetaStorage",
+    "TaskError",
     "UnsupportedFormatError",
     "WriteError",
     "WriterStateError",
@@ -130,6 +137,7 @@ __all__ = [
     "shuffle",
     "types",
     "verify",
+    "write_shards",
 ]
 
 def __dir__() -> list[str]: ...

@@ -12,7 +12,7 @@ from guideloom_format._document_formats import (
     DocumentNumpyFormat,
 )
 from guideloom_format._document_pickle import DocumentPickleFormat
-from guideloom_format._errors import MismatchError
+from guideloom_format._errors import DamagedFileError, MismatchError
 from guideloom_format._header import Header
 from guideloom_format._integers import shown
 from guideloom_format._parts import DOCUMENT, STREAM, STREAM_WITH_META
@@ -53,6 +53,16 @@ def built_in_format(header: Header, where: str) -> Any:
         DamagedFileError: a description that cannot be.
         MissingPackageError, UnsupportedFormatError: it needs types of ml_dtypes.
     """
+    try:
+        return _named_format(header, where)
+    except TypeError as error:
+        raise DamagedFileError(
+            f"{where}: {error}. The header contradicts itself: the file is damaged or was not "
+            "written by GuideLoom"
+        ) from error
+
+
+def _named_format(header: Header, where: str) -> Any:
     description = header.storage_format
     name, parameters = description.get("name"), _parameters(description)
     if header.kind == STREAM and name == StreamNumpyFormat.name:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from guideloom_format._errors import UnsupportedFormatError
+from guideloom_format._integers import shown
 from guideloom_format._members import Members
 
 MAJOR = 1
@@ -53,7 +54,7 @@ def check_features(members: Members) -> tuple[str, ...]:
         raise UnsupportedFormatError(
             f"{members.where}: the dataset requires {', '.join(map(repr, unknown))[:200]}, "
             f"which this release of guideloom-format does not know (it knows: {known}). It was "
-            f"written by {members.values.get('written_by', 'an unknown program')!r}: install a "
-            "guideloom-format release at least as new"
+            f"written by {shown(members.values.get('written_by', 'an unknown program'))}: install "
+            "a guideloom-format release at least as new"
         )
     return required

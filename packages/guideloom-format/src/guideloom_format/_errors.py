@@ -15,6 +15,7 @@
     ├── WriteError                   (OSError)            a write failed; its part is void
     │   └── ShardConflictError       (FileExistsError)    another writer committed first
     ├── WriterStateError             (RuntimeError)       this writer cannot go on
+    ├── TaskError                    (RuntimeError)       a task of write_shards failed
     └── MissingPackageError          (ImportError)        install something first
 
 Every error takes one string, so that it survives pickling and crosses processes unchanged.
@@ -73,6 +74,10 @@ class ShardConflictError(WriteError, FileExistsError):
 
 class WriterStateError(GuideLoomError, RuntimeError):
     """The writer is closed, or failed earlier, and takes no more calls."""
+
+
+class TaskError(GuideLoomError, RuntimeError):
+    """A task of `write_shards` failed; the text has the task, its shard and the traceback."""
 
 
 class MissingPackageError(GuideLoomError, ImportError):

@@ -137,4 +137,5 @@ class Header:
 
 
 def _show(dtype: np.dtype[Any]) -> str:
-    return str(dtype_to_json(dtype))
+    text = str(dtype_to_json(dtype))
+    return text if len(text) <= 400 else text[:397] + "..."

@@ -6,13 +6,14 @@ It repeats what the commit records say, as columns, and adds the fingerprint. Th
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guideloom_format import _names
+from guideloom_format import _lists, _names
 from guideloom_format._members import Members
 from guideloom_format._parts import MAX_FILE_BYTES, PartTable, roles_of_kind
 from guideloom_format._record import MAX_CRC
@@ -30,6 +31,11 @@ class Manifest:
     manifest_version: int
     table: PartTable
 
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of the dataset as this version shows it."""
+        return self.table.fingerprint(self.dataset_id)
+
     def encode(self) -> bytes:
         """The file."""
         table = self.table
@@ -38,7 +44,7 @@ class Manifest:
             "type": "manifest",
             "dataset_id": self.dataset_id,
             "manifest_version": self.manifest_version,
-            "fingerprint": table.fingerprint(self.dataset_id),
+            "fingerprint": self.fingerprint,
             "parts": {
                 "shard": table.shard.tolist(),
                 "part": table.part.tolist(),
@@ -58,9 +64,24 @@ class Manifest:
 
     @classmethod
     def decode(
-        cls, data: bytes, *, dataset_id: str, kind: str, itemsize: int, where: str = _names.MANIFEST
+        cls,
+        data: bytes,
+        *,
+        dataset_id: str,
+        kind: str,
+        itemsize: int,
+        where: str = _names.MANIFEST,
+        version: int | None = None,
     ) -> Manifest:
         """The manifest in a file of this dataset.
+
+        Args:
+            data: the whole file.
+            dataset_id: from the header, as `kind` and `itemsize`.
+            kind: of the dataset.
+            itemsize: of its element type.
+            where: how error messages call the file.
+            version: from the file's name, if that has one.
 
         Raises:
             DamagedFileError: a damaged manifest, or one of something else.
@@ -69,11 +90,14 @@ class Manifest:
         members.expect("format", FORMAT, "the file of a GuideLoom dataset")
         members.expect("type", "manifest", "from the file's name")
         members.expect("dataset_id", dataset_id, "the dataset that the file lies in")
+        if version is not None:
+            members.expect("manifest_version", version, "from the file's name")
         version = members.integer("manifest_version", MAX_MANIFEST_VERSION)
         table = _table(members.nested("parts"), kind)
         table.check(kind, itemsize, where)
-        members.expect("fingerprint", table.fingerprint(dataset_id), "computed from the parts")
-        return cls(dataset_id, version, table)
+        manifest = cls(dataset_id, version, table)
+        members.expect("fingerprint", manifest.fingerprint, "computed from the parts")
+        return manifest
 
 
 def _table(columns: Members, kind: str) -> PartTable:
@@ -105,24 +129,26 @@ def _column(members: Members, name: str, count: int) -> list[Any]:
 
 def _integers(members: Members, name: str, count: int, high: int) -> NDArray[np.int64]:
     values = _column(members, name, count)
-    if not all(type(value) is int and 0 <= value <= high for value in values):
-        bad = next(value for value in values if type(value) is not int or not 0 <= value <= high)
-        raise members.wrong(name, bad, f"integers from 0 to {high}")
-    return np.array(values, dtype=np.int64)
+    column, bad = _lists.integers(values, high)
+    if bad >= 0:
+        raise members.wrong(name, values[bad], f"integers from 0 to {high}")
+    return column
 
 
 def _tokens(members: Members, count: int) -> NDArray[np.uint64]:
     values = _column(members, "token", count)
-    for value in values:
-        if not _names.is_token(value):
-            raise members.wrong("token", value, "16 lower-case hexadecimal digits each")
-    return np.array([int(value, 16) for value in values], dtype=np.uint64)
+    column, bad = _lists.tokens(values)
+    if bad >= 0:
+        raise members.wrong("token", values[bad], "16 lower-case hexadecimal digits each")
+    return column
 
 
 def _stems(members: Members, count: int, roles: tuple[str, ...]) -> NDArray[np.bytes_]:
     values = _column(members, "stem", count)
-    for value in values:
-        if not isinstance(value, str):
-            raise members.wrong("stem", value, "strings")
-        _names.check_stem(value, roles, members.where)
-    return np.array(values, dtype=np.bytes_)
+    around = max(len(_names.data_name("", role)) for role in roles)
+    column, bad = _lists.stems(values, _names.MAX_NAME - around, _names.MAX_COMPONENTS - 1)
+    if bad >= 0:
+        if not isinstance(values[bad], str):
+            raise members.wrong("stem", values[bad], "strings")
+        _names.check_stem(values[bad], roles, members.where)
+    return column

@@ -9,6 +9,7 @@ from guideloom_format._errors import DamagedFileError
 from guideloom_format._integers import shown
 
 MAX_U63 = (1 << 63) - 1
+MAX_TEXT = 1024
 
 
 class Members:
@@ -25,7 +26,7 @@ class Members:
     def anything(self, name: str) -> Any:
         return self._get(name)
 
-    def text(self, name: str, *, limit: int = 1024) -> str:
+    def text(self, name: str, *, limit: int = MAX_TEXT) -> str:
         value = self._get(name)
         if not isinstance(value, str) or len(value) > limit:
             raise self.wrong(name, value, f"a string of at most {limit} characters")
@@ -35,6 +36,13 @@ class Members:
         value = self._get(name)
         if type(value) is not int or not 0 <= value <= high:
             raise self.wrong(name, value, f"an integer from 0 to {high}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """A boolean that is false when it is left out."""
+        value = self.values.get(name, False)
+        if type(value) is not bool:
+            raise self.wrong(name, value, "true or false")
         return value
 
     def strings(self, name: str) -> tuple[str, ...]:

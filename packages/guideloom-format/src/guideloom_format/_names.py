@@ -20,6 +20,9 @@ MANIFEST = "manifest.json"
 COMMITS = "commits"
 DATA = "data"
 MANIFESTS = "manifests"
+OWNERS = "owners"
+JOBS = "jobs"
+TEMPORARY = ".tmp"
 
 MAX_SHARD = 10**9
 MAX_PART = 10**6
@@ -29,6 +32,8 @@ MAX_COMPONENTS = 4
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 _COMMIT = re.compile(r"([0-9]{7,10})-([0-9]{4,7})\.json", re.ASCII)
+_MANIFEST = re.compile(r"[0-9]{8}\.json", re.ASCII)
+_OWNER = re.compile(r"[0-9]{7,10}\.json", re.ASCII)
 _TOKEN = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
@@ -67,6 +72,29 @@ def manifest_name(version: int) -> str:
     return f"{version:08d}.json"
 
 
+def parse_manifest_name(name: str) -> int | None:
+    """The version in the name of a file in `manifests/`; None for any other file there."""
+    return int(name[:8]) if _MANIFEST.fullmatch(name) else None
+
+
+def owner_name(shard: int) -> str:
+    """File name of the note who writes a shard, inside `owners/`."""
+    return f"{shard:07d}.json"
+
+
+def parse_owner_name(name: str) -> int | None:
+    """The shard in the name of a file in `owners/`; None for any other file there."""
+    if not _OWNER.fullmatch(name):
+        return None
+    shard = int(name.removesuffix(".json"))
+    return shard if shard <= MAX_SHARD and owner_name(shard) == name else None
+
+
+def temporary_name(name: str, token: str) -> str:
+    """The name under which a file is written before it is published as `name`."""
+    return f"{name}.{token}{TEMPORARY}"
+
+
 def is_token(text: object) -> bool:
     """Whether `text` is a session token: 16 lower-case hexadecimal digits."""
     return isinstance(text, str) and _TOKEN.fullmatch(text) is not None
@@ -97,11 +125,10 @@ def check_relative(name: str, where: str) -> str:
 
 
 def check_stem(stem: str, roles: Iterable[str], where: str) -> str:
-    """`stem` if the names of all files that it stands for are safe.
+    """`stem` if the names of all files that it stands for are safe, the longest one above all.
 
     Raises:
         DamagedFileError: one of them is not.
     """
-    for role in roles:
-        check_relative(data_name(stem, role), where)
+    check_relative(data_name(stem, max(roles, key=len)), where)
     return stem

@@ -139,6 +139,27 @@ class PartTable:
     def __len__(self) -> int:
         return int(self.shard.size)
 
+    def merged(self, other: PartTable) -> PartTable:
+        """The table of the parts of both, put in order."""
+        shard = np.concatenate([self.shard, other.shard])
+        part = np.concatenate([self.part, other.part])
+        order = np.lexsort((part, shard))
+        return PartTable(
+            shard=shard[order],
+            part=part[order],
+            token=np.concatenate([self.token, other.token])[order],
+            length=np.concatenate([self.length, other.length])[order],
+            stem=np.concatenate([self.stem, other.stem])[order],
+            nbytes={
+                role: np.concatenate([self.nbytes[role], other.nbytes[role]])[order]
+                for role in self.nbytes
+            },
+            crc32c={
+                role: np.concatenate([self.crc32c[role], other.crc32c[role]])[order]
+                for role in self.crc32c
+            },
+        )
+
     def row(self, k: int) -> Part:
         """Part k of the table."""
         files = {

@@ -23,16 +23,27 @@ class Owner:
     since: str
 
     def __str__(self) -> str:
-        return f"host {self.host}, pid {self.pid}, writing since {self.since}"
+        host, since = (
+            text if text.isprintable() else repr(text) for text in (self.host, self.since)
+        )
+        return f"host {host}, pid {self.pid}, writing since {since}"
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """One part of one dataset, and who wrote it."""
+    """One part of one dataset, and who wrote it.
+
+    Attributes:
+        finished: whether the writer had nothing more for the shard.
+        task: what the shard was made from, as the job called it. Information for a job that is
+            run again; readers ignore both.
+    """
 
     dataset_id: str
     part: Part
     owner: Owner
+    finished: bool = False
+    task: str | None = None
 
     def encode(self) -> bytes:
         """The file."""
@@ -52,6 +63,10 @@ class CommitRecord:
             },
             "owner": {"host": owner.host, "pid": owner.pid, "since": owner.since},
         }
+        if self.finished:
+            members["finished"] = True
+        if self.task is not None:
+            members["task"] = self.task
         return seal(members)
 
     @classmethod
@@ -89,6 +104,8 @@ class CommitRecord:
                 files=facts,
             ),
             owner=Owner(owner.text("host"), owner.integer("pid"), owner.text("since")),
+            finished=members.flag("finished"),
+            task=members.text("task") if "task" in members.values else None,
         )
 
 

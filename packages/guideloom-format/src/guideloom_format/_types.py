@@ -129,7 +129,10 @@ class IOSession(Protocol):
     """One dataset directory, opened by a backend."""
 
     def list_names(self, folder: str) -> list[str] | None:
-        """Names of the files in a folder; empty if it is absent, None if storage cannot list."""
+        """Names of the files and folders in a folder.
+
+        Empty if the folder is absent, None if the storage cannot list.
+        """
 
     def read_file(self, name: str, limit: int) -> bytes:
         """A whole small file.

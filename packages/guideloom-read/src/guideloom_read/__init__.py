@@ -7,7 +7,8 @@ from guideloom_read._open_storage import open  # noqa: A004  # called as guidelo
 from guideloom_read._spans_reader import StreamWithMetaReader
 from guideloom_read._stream_dataset import StreamDataset, StreamDatasetReader
 from guideloom_read._stream_reader import StreamReader
-from guideloom_read._verify import Fault, VerifyReport, verify
+from guideloom_read._verify import verify
+from guideloom_read._verify_report import Fault, VerifyReport
 
 __version__ = "0.1.0"
 

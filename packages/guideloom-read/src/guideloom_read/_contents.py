@@ -2,7 +2,7 @@
 
 The commit records are listed first and the manifest is read second, so a consolidation that runs
 in between loses nothing. A part that the manifest names is not read from its record; storage that
-cannot list shows what the manifest says.
+cannot list shows what the manifest says. A pinned version is read from its own file alone.
 """
 
 from __future__ import annotations
@@ -10,29 +10,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from guideloom_format import (
-    CommitRecord,
-    DamagedFileError,
     DatasetNotFoundError,
     Header,
     IOSession,
     Manifest,
-    Part,
     PartTable,
     _names,
 )
+from guideloom_format._committed import all_parts, listed_places
 from guideloom_format._header import MAX_HEADER_BYTES
 from guideloom_format._manifest import MAX_MANIFEST_BYTES
-from guideloom_format._parts import gap_error, roles_of_kind
 from guideloom_format._record import MAX_RECORD_BYTES
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A dataset at the moment it was opened."""
+    """A dataset at the moment it was opened.
+
+    Attributes:
+        header: what it says of itself.
+        table: its parts.
+        fingerprint: over all of them.
+        version: of the manifest that has exactly these parts; None if there is none.
+    """
 
     header: Header
     table: PartTable
     fingerprint: str
+    version: int | None
 
 
 def read_header(session: IOSession, directory: str) -> Header:
@@ -51,29 +56,38 @@ def read_header(session: IOSession, directory: str) -> Header:
     return Header.decode(data, f"{directory}/{_names.HEADER}")
 
 
-def read_contents(session: IOSession, directory: str, header: Header) -> Contents:
-    """All committed parts.
+def read_contents(
+    session: IOSession, directory: str, header: Header, version: int | None = None
+) -> Contents:
+    """All committed parts, or those of one manifest version.
 
     Raises:
+        DatasetNotFoundError: there is no such version, or no manifest where one is needed.
         DamagedFileError: a record or manifest is damaged, missing in a row, or of something else.
     """
-    roles = roles_of_kind(header.kind, f"{directory}/{_names.HEADER}")
-    listed = session.list_names(_names.COMMITS)
-    manifest = _read_manifest(session, directory, header)
-    if listed is None and manifest is None:
+    if version is not None:
+        manifest = _read_version(session, directory, header, version)
+        return Contents(header, manifest.table, manifest.fingerprint, version)
+    names = session.list_names(_names.COMMITS)
+    listed = listed_places(names or ())
+    unlisted, names = names is None, None  # the names are many; what follows needs the memory
+    newest = _read_manifest(session, directory, header)
+    if unlisted and newest is None:
         raise DatasetNotFoundError(
             f"{directory} has no {_names.MANIFEST}, and this storage cannot list commit records. "
             "Consolidate the dataset where it was written"
         )
-    table = manifest.table if manifest is not None else None
-    known = set(zip(table.shard.tolist(), table.part.tolist(), strict=True)) if table else set()
-    found = {pair for name in listed or () if (pair := _names.parse_commit_name(name)) is not None}
-    new = _read_parts(session, directory, header, found - known, known)
-    if new or table is None:
-        parts = [table.row(k) for k in range(len(table))] if table is not None else []
-        table = PartTable.from_parts(parts + new, roles)
-        table.check(header.kind, header.element_type.itemsize, f"{directory}/{_names.COMMITS}")
-    return Contents(header, table, table.fingerprint(header.dataset_id))
+    known = newest.table if newest is not None else None
+    table = all_parts(
+        header,
+        directory,
+        listed,
+        known,
+        lambda name: session.read_file(name, MAX_RECORD_BYTES),
+    )
+    if newest is not None and table is known:
+        return Contents(header, table, newest.fingerprint, newest.manifest_version)
+    return Contents(header, table, table.fingerprint(header.dataset_id), None)
 
 
 def _read_manifest(session: IOSession, directory: str, header: Header) -> Manifest | None:
@@ -81,56 +95,30 @@ def _read_manifest(session: IOSession, directory: str, header: Header) -> Manife
         data = session.read_file(_names.MANIFEST, MAX_MANIFEST_BYTES)
     except FileNotFoundError:
         return None
+    return decoded_manifest(data, header, f"{directory}/{_names.MANIFEST}")
+
+
+def _read_version(session: IOSession, directory: str, header: Header, version: int) -> Manifest:
+    name = f"{_names.MANIFESTS}/{_names.manifest_name(version)}"
+    try:
+        data = session.read_file(name, MAX_MANIFEST_BYTES)
+    except FileNotFoundError as error:
+        raise DatasetNotFoundError(
+            f"{directory} has no manifest version {version}: the file {name} is not there. "
+            "consolidate() writes versions, and clean(pinned=…) removes those that are not pinned"
+        ) from error
+    return decoded_manifest(data, header, f"{directory}/{name}", version)
+
+
+def decoded_manifest(
+    data: bytes, header: Header, where: str, version: int | None = None
+) -> Manifest:
+    """The manifest in a file of this dataset, see `Manifest.decode`."""
     return Manifest.decode(
         data,
         dataset_id=header.dataset_id,
         kind=header.kind,
         itemsize=header.element_type.itemsize,
-        where=f"{directory}/{_names.MANIFEST}",
+        where=where,
+        version=version,
     )
-
-
-def _read_parts(
-    session: IOSession,
-    directory: str,
-    header: Header,
-    listed: set[tuple[int, int]],
-    known: set[tuple[int, int]],
-) -> list[Part]:
-    """The parts of the listed records.
-
-    A listing that is made while a writer commits can have a record without the one before it,
-    which was there earlier: those are read by name.
-    """
-    last: dict[int, int] = {}
-    for shard, part in listed:
-        last[shard] = max(part, last.get(shard, 0))
-    parts = []
-    for shard in sorted(last):
-        for part in range(last[shard] + 1):
-            if (shard, part) in known:
-                continue
-            read = _read_part(session, header, shard, part)
-            if read is not None:
-                parts.append(read)
-            elif (shard, part) in listed:
-                raise DamagedFileError(
-                    f"{_names.COMMITS}/{_names.commit_name(shard, part)} was listed and is gone; "
-                    "commit records are never removed. Open again, and restore the file from a "
-                    "copy if this repeats"
-                )
-            else:
-                behind = min(n for number, n in listed if number == shard and n > part)
-                raise gap_error(f"{directory}/{_names.COMMITS}", shard, behind, part)
-    return parts
-
-
-def _read_part(session: IOSession, header: Header, shard: int, part: int) -> Part | None:
-    name = f"{_names.COMMITS}/{_names.commit_name(shard, part)}"
-    try:
-        data = session.read_file(name, MAX_RECORD_BYTES)
-    except FileNotFoundError:
-        return None
-    return CommitRecord.decode(
-        data, dataset_id=header.dataset_id, kind=header.kind, shard=shard, part=part
-    ).part

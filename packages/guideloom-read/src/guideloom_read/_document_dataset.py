@@ -28,5 +28,9 @@ class DocumentDataset:
         """A reader of the samples, to be used as a context manager."""
         return DocumentReader(self.storage)
 
+    def at_version(self, version: int | None) -> DocumentDataset:
+        """The documents of a manifest version, see `Storage.at_version`."""
+        return DocumentDataset(self.storage.at_version(version))
+
     def __repr__(self) -> str:
         return f"DocumentDataset({self.storage!r})"

@@ -18,6 +18,8 @@ def open(  # noqa: A001  # it is called as guideloom.open
     directory: str | os.PathLike[str],
     storage_format: Any = None,
     read_interface: IOReader | None = None,
+    *,
+    version: int | None = None,
 ) -> StreamStorage | StreamWithMetaStorage | DocumentStorage:
     """The storage of an existing dataset: of its kind, with its built-in format.
 
@@ -26,6 +28,7 @@ def open(  # noqa: A001  # it is called as guideloom.open
         storage_format: the format, if it is not built in, or if it is `DocumentPickleFormat`,
             which runs code and is never chosen by a file.
         read_interface: the I/O backend for readers; `PosixPreadIO()` when left out.
+        version: of the manifest that readers show; all that is committed when left out.
 
     Raises:
         DatasetNotFoundError: there is no dataset.
@@ -45,7 +48,9 @@ def open(  # noqa: A001  # it is called as guideloom.open
         session.close()
     if storage_format is None:
         storage_format = built_in_format(header, f"{path}/{HEADER}, storage_format")
-    storage: Any = STORAGE_OF_KIND[header.kind](path, storage_format, read_interface)
+    storage: Any = STORAGE_OF_KIND[header.kind](
+        path, storage_format, read_interface, version=version
+    )
     header.check_opened_as(storage.kind, storage.element_type, path)
     check_same_format(header, storage_format, path)
     return storage  # type: ignore[no-any-return]

@@ -75,7 +75,7 @@ def open_dataset(storage: Storage) -> OpenDataset:
         header = read_header(session, directory)
         header.check_opened_as(storage.kind, storage.element_type, directory)
         check_same_format(header, storage.storage_format, directory)
-        contents = read_contents(session, directory, header)
+        contents = read_contents(session, directory, header, storage.version)
         roles = DATA_ROLES[storage.kind]
         sizes = np.concatenate([contents.table.nbytes[role] for role in roles])
         files = session.open_files(FileNames(contents.table, *roles), sizes)
@@ -153,6 +153,14 @@ class Reader(Generic[Opened]):
     def fingerprint(self) -> str:
         """SHA-256 over identity and content of all parts, as they were opened."""
         return self._opened().contents.fingerprint
+
+    @property
+    def version(self) -> int | None:
+        """The manifest version that shows what this reader shows; None if there is none yet.
+
+        A storage with ``version=`` shows it again, also when the dataset has grown.
+        """
+        return self._opened().contents.version
 
     def _opened(self) -> Opened:
         if self._now is None:

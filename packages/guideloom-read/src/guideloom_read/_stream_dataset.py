@@ -60,6 +60,10 @@ class StreamDataset:
         """A reader of the samples, to be used as a context manager."""
         return StreamDatasetReader(self)
 
+    def at_version(self, version: int | None) -> StreamDataset:
+        """The same samples of a manifest version, see `Storage.at_version`."""
+        return StreamDataset(self.storage.at_version(version), self.sequence_length, self.stride)
+
     def __repr__(self) -> str:
         return (
             f"StreamDataset({self.storage!r}, sequence_length={self.sequence_length}, "
@@ -112,6 +116,11 @@ class StreamDatasetReader(SampleSequence):
             "sequence_length": self._length,
             "stride": self._stride,
         }
+
+    @property
+    def version(self) -> int | None:
+        """The manifest version that shows what this reader shows; None if there is none yet."""
+        return self.stream.version
 
     @property
     def gathers(self) -> bool:

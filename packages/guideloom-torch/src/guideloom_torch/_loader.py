@@ -23,7 +23,7 @@ from guideloom_format._storage import Storage
 from guideloom_read import DocumentDataset, DocumentReader, StreamDataset, StreamDatasetReader
 from guideloom_torch._collate import load_function
 from guideloom_torch._pipeline import batches
-from guideloom_torch._state import ALGORITHM, make_state, read_state
+from guideloom_torch._state import ALGORITHM, make_state, pinned_version, read_state
 
 
 class LoaderOptions(TypedDict, total=False):
@@ -126,6 +126,7 @@ class StatefulDataLoader:
         self._prefetch = as_index("prefetch", prefetch, 0, 1 << 20)
         self._reader: StreamDatasetReader | DocumentReader | None = None
         self._known_order: dict[str, int | str | bool] | None = None
+        self._version: int | None = None  # of the manifest, which the loader stays with
         self._at = (0, 0)  # epoch, position: replaced as one, so that any thread reads both
         self._newest: weakref.ref[_EpochIterator] | None = None
 
@@ -242,20 +243,38 @@ class StatefulDataLoader:
             self._retire_iterator()
             self._at = (epoch, 0)
 
-    def state_dict(self) -> dict[str, int | str | bool]:
-        """The position delivered, and what determines the order. Equal on all ranks."""
+    def state_dict(self) -> dict[str, int | str | bool | None]:
+        """The position delivered, and what determines the order. Equal on all ranks.
+
+        If the dataset was consolidated, the state pins the manifest version.
+        """
         epoch, position = self._at
-        return make_state(epoch, position, self._order())
+        return make_state(epoch, position, self._order(), self._version)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to a saved position, in constant time. Iterators made before become invalid.
 
+        If the dataset has grown, the loader goes on over the manifest version that the state pins.
+
         Raises:
+            DatasetNotFoundError: that manifest version is gone. The loader is unchanged.
             StateMismatchError: the state belongs to another dataset, seed or order, or is not
                 one; the message names the field. The loader is unchanged.
         """
-        at = read_state(state_dict, self._order(), len(self._opened()))
-        self._retire_iterator()
+        version = pinned_version(state_dict, self._order())
+        if version is None or self.dataset.storage.version is not None:
+            at = read_state(state_dict, self._order(), len(self._opened()))
+            self._retire_iterator()
+        else:
+            reader = self._reader_at(version)
+            order = self._order_of(reader)
+            try:
+                at = read_state(state_dict, order, len(reader))
+            except BaseException:
+                reader.close()
+                raise
+            self.close()
+            self._reader, self._known_order, self._version = reader, order, version
         self._at = at
 
     def _order(self) -> dict[str, int | str | bool]:
@@ -269,23 +288,36 @@ class StatefulDataLoader:
 
     def _opened(self) -> StreamDatasetReader | DocumentReader:
         if self._reader is None:
-            reader: StreamDatasetReader | DocumentReader = self.dataset.sync_reader().open()
-            order = {
-                **reader.identity(),
-                "samples": len(reader),
-                "algorithm": ALGORITHM,
-                "shuffle": self._options["shuffle"],
-                "shuffle_seed": self._options["seed"],
-            }
+            reader = self._reader_at(self._version)
+            order = self._order_of(reader)
             if self._known_order not in (None, order):
                 reader.close()
                 raise MismatchError(
                     "the dataset has changed since this loader opened it first, and the loader's "
-                    "position belongs to what it was; build a new loader"
+                    "position belongs to what it was; build a new loader. A loader over a "
+                    "consolidated dataset stays with its version"
                 )
             self._known_order = order
+            self._version = reader.version
             self._reader = reader
         return self._reader
+
+    def _reader_at(self, version: int | None) -> StreamDatasetReader | DocumentReader:
+        """A reader of the dataset, at a manifest version or as it is."""
+        dataset = self.dataset if version is None else self.dataset.at_version(version)
+        reader: StreamDatasetReader | DocumentReader = dataset.sync_reader().open()
+        return reader
+
+    def _order_of(
+        self, reader: StreamDatasetReader | DocumentReader
+    ) -> dict[str, int | str | bool]:
+        return {
+            **reader.identity(),
+            "samples": len(reader),
+            "algorithm": ALGORITHM,
+            "shuffle": self._options["shuffle"],
+            "shuffle_seed": self._options["seed"],
+        }
 
     def _retire_iterator(self) -> None:
         iterator = self._newest() if self._newest is not None else None

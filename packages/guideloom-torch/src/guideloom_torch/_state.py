@@ -2,11 +2,12 @@
 
 ::
 
-    {"version": 1, "epoch": 2, "position": 81920,            where: samples delivered in the epoch,
+    {"version": 2, "epoch": 2, "position": 81920,            where: samples delivered in the epoch,
                                                              over all ranks
      "algorithm": "feistel-1", "shuffle": True,              which order
      "shuffle_seed": 17, "samples": 1000000,
-     "dataset": "5be1…", "sequence_length": 2049, …}         of what: the reader's identity
+     "dataset": "5be1…", "sequence_length": 2049, …          of what: the reader's identity
+     "manifest_version": 3}                                  where to find that when there is more
 
 World size, batch size, workers and prefetching are not part of it: they may change.
 """
@@ -18,12 +19,14 @@ from typing import Any
 
 from guideloom_format import StateMismatchError
 from guideloom_format._integers import shown
+from guideloom_format._manifest import MAX_MANIFEST_VERSION
 
-STATE_VERSION = 1
+STATE_VERSION = 2  # version 1 had no manifest_version
 ALGORITHM = "feistel-1"
 _HINTS = {
-    "dataset": "the state belongs to other data, or the dataset has grown or was written anew; "
-    "open the data that the state was saved with, or start without the state",
+    "dataset": "the state belongs to other data, or the dataset was written anew, or it has grown "
+    "and no manifest version has what it was (consolidate before training, so that states pin a "
+    "version). Open the data that the state was saved with, or start without the state",
     "shuffle_seed": "build the loader with the seed of the state",
     "shuffle": "build the loader with the same value of shuffle",
     "sequence_length": "build the loader with the same sequence_length",
@@ -32,10 +35,22 @@ _HINTS = {
 
 
 def make_state(
-    epoch: int, position: int, order: Mapping[str, int | str | bool]
-) -> dict[str, int | str | bool]:
+    epoch: int,
+    position: int,
+    order: Mapping[str, int | str | bool],
+    manifest_version: int | None,
+) -> dict[str, int | str | bool | None]:
     """The state dict; plain integers and strings, so that JSON and any checkpoint keep it."""
-    return {"version": STATE_VERSION, "epoch": epoch, "position": position, **order}
+    at = {"version": STATE_VERSION, "epoch": epoch, "position": position}
+    return {**at, **order, "manifest_version": manifest_version}
+
+
+def pinned_version(state: Any, order: Mapping[str, int | str | bool]) -> int | None:
+    """The manifest version that a state needs, if it is of other data than this order."""
+    if not isinstance(state, Mapping) or state.get("dataset") == order["dataset"]:
+        return None
+    version = state.get("manifest_version")
+    return version if type(version) is int and 0 <= version <= MAX_MANIFEST_VERSION else None
 
 
 def read_state(
@@ -51,13 +66,16 @@ def read_state(
             f"the loader state is a {type(state).__name__}; expected the mapping that "
             "state_dict() returned"
         )
-    expected = {"version", "epoch", "position", *order}
+    expected = {"version", "epoch", "position", "manifest_version", *order}
     version = state.get("version", STATE_VERSION)
-    if type(version) is not int or version != STATE_VERSION:
+    if type(version) is not int or not 1 <= version <= STATE_VERSION:
         raise StateMismatchError(
             f"the loader state has version {shown(version)}; this release of guideloom-torch "
-            f"reads version {STATE_VERSION}. Install the release that wrote it, or a newer one"
+            f"reads versions 1 to {STATE_VERSION}. Install the release that wrote it, or a newer "
+            "one"
         )
+    if version == 1:
+        expected.discard("manifest_version")
     if set(state) != expected:
         missing, unknown = sorted(expected - set(state)), sorted(map(str, set(state) - expected))
         raise StateMismatchError(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import DamagedFileError
+from guideloom_format._sealed import check_end, read_whole
 
 
 class PosixFiles:
@@ -70,18 +71,53 @@ class PosixFiles:
         """Give a file a second name. FileExistsError if it is taken: the exclusive step."""
         os.link(source, target, follow_symlinks=False)
 
+    def replace(self, source: str, target: str) -> None:
+        """Give `source` the name `target`, whatever has that name now, in one step."""
+        os.replace(source, target)
+
     def remove(self, path: str) -> None:
         """Remove a file name."""
         os.unlink(path)
 
+    def touch(self, path: str) -> None:
+        """Set the time of the file's last change to now, by the clock of the file system."""
+        os.utime(path, follow_symlinks=False)
+
+    def modified(self, path: str) -> float:
+        """When the file was last changed: seconds since 1970, by the file system's clock."""
+        return os.lstat(path).st_mtime
+
+    def list_names(self, path: str) -> list[str]:
+        """Names in a folder, those of folders in it with a slash behind; none if it is not there.
+
+        A link is not a folder, wherever it leads.
+        """
+        try:
+            with os.scandir(path) as entries:
+                return [
+                    f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries
+                ]
+        except FileNotFoundError:
+            return []
+
     def read(self, path: str, limit: int) -> bytes:
-        """The first `limit` bytes of a file, or all of it. FileNotFoundError if it is not there."""
+        """A whole small file. FileNotFoundError if it is not there.
+
+        Raises:
+            DamagedFileError: it has more than `limit` bytes, or is not a regular file.
+        """
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(path, flags)
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
                 raise DamagedFileError(f"{path} is not a regular file; restore it from a copy")
-            with open(descriptor, "rb", closefd=False) as file:
-                return file.read(limit)
+            if found.st_size > limit:
+                raise DamagedFileError(
+                    f"{path} has {found.st_size} bytes; a file of its kind has at most {limit}. "
+                    "Restore it from a copy"
+                )
+            check_end(descriptor, found.st_size, path)
+            return read_whole(descriptor, found.st_size)
         finally:
             os.close(descriptor)

@@ -14,10 +14,8 @@ A part that met an error is void: its files are removed if possible and never us
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from guideloom_format import (
@@ -37,9 +35,9 @@ from guideloom_format import (
 from guideloom_format._parts import DOCUMENT
 from guideloom_format._record import MAX_RECORD_BYTES
 from guideloom_write._files import PosixFiles
+from guideloom_write._publish import durable_file, link_exclusively
 
 File = TypeVar("File", bound="DataFile")
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class DataFile(Protocol):
@@ -62,6 +60,8 @@ class DataFile(Protocol):
 class ShardPart:
     """The part that a writer is about to commit to one shard; a subclass knows its kind.
 
+    The folder that its files go to is there.
+
     Attributes:
         length: elements or documents appended.
     """
@@ -79,7 +79,6 @@ class ShardPart:
         self._perhaps_committed = False
         self._stem = _names.part_stem(shard, part, token)
         self._folder = os.path.join(directory, _names.DATA, _names.part_folder(shard))
-        self._make_folder()
         self._data: list[DataFile] = []
         try:
             self._create_files()
@@ -103,7 +102,12 @@ class ShardPart:
     @property
     def empty(self) -> bool:
         """Whether nothing was appended that a reader could find."""
-        return self.length == 0 and not any(file.nbytes for file in self._data)
+        return self.length == 0 and not self.nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes given to the data files, without those of checksums."""
+        return sum(file.nbytes for file in self._data)
 
     def _check_unpublished(self) -> None:
         """To be called before data is appended: never to a part that may be published."""
@@ -128,13 +132,16 @@ class ShardPart:
             with contextlib.suppress(OSError):
                 file.abandon()
 
-    def publish(self, owner: Owner) -> None:
-        """Make the part durable, then visible.
+    def prepare(self, owner: Owner, *, finished: bool = False, task: str | None = None) -> bytes:
+        """Make the data durable; the commit record whose publication makes it visible.
+
+        Args:
+            owner: who wrote it.
+            finished: whether the shard is complete with this part.
+            task: what the shard was made from, for the record of a finished shard.
 
         Raises:
-            ShardConflictError: another writer has committed this part.
-            WriteError, OSError: a step failed. The part is void, or, if only the last sync of the
-                folder failed, committed but perhaps not durable.
+            WriteError, OSError: a step failed; the part is void.
         """
         self._check_counts()
         facts: dict[str, FileFacts] = {}
@@ -143,10 +150,24 @@ class ShardPart:
         part = Part(self.shard, self.part, self._token, self.length, self._stem, facts)
         self._check_sizes(part)
         self._files.sync_folder(self._folder)
-        record = CommitRecord(self._header.dataset_id, part, owner).encode()
+        return CommitRecord(self._header.dataset_id, part, owner, finished, task).encode()
+
+    def keep(self) -> None:
+        """Leave the files to whoever publishes the record."""
+        self._perhaps_committed = True
+
+    def publish(self, owner: Owner, *, finished: bool = False, task: str | None = None) -> None:
+        """Make the part durable, then visible; the arguments are those of `prepare`.
+
+        Raises:
+            ShardConflictError: another writer has committed this part.
+            WriteError, OSError: a step failed. The part is void, or, if only the last sync of the
+                folder failed, committed but perhaps not durable.
+        """
+        record = self.prepare(owner, finished=finished, task=task)
         commits = os.path.join(self._directory, _names.COMMITS)
         target = os.path.join(commits, _names.commit_name(self.shard, self.part))
-        temporary = f"{target}.{self._token}.tmp"
+        temporary = _names.temporary_name(target, self._token)
         with durable_file(self._files, temporary, record):
             self._perhaps_committed = True
             link_exclusively(self._files, temporary, target)
@@ -164,7 +185,7 @@ class ShardPart:
     def _winner(self, target: str, record: bytes) -> Owner | None:
         """The owner of the record that stands there, or None if it is our own."""
         try:
-            found = self._files.read(target, MAX_RECORD_BYTES + 1)
+            found = self._files.read(target, MAX_RECORD_BYTES)
         except FileNotFoundError as error:
             raise WriteError(
                 f"{target} is not there after it was published; the file system lost it"
@@ -205,52 +226,3 @@ class ShardPart:
                 f"{error}. The writer was used by several threads at once; nothing of the part is "
                 "committed"
             ) from error
-
-    def _make_folder(self) -> None:
-        if not self._files.folder_exists(self._folder):
-            self._files.make_folder(self._folder)
-            self._files.sync_folder(os.path.join(self._directory, _names.DATA))
-
-
-@contextmanager
-def durable_file(files: PosixFiles, path: str, data: bytes) -> Iterator[None]:
-    """A new file with this content, durable; its name is removed at the end of the block."""
-    descriptor = files.create(path)
-    try:
-        try:
-            files.write(descriptor, data)
-            files.sync(descriptor)
-        finally:
-            files.close(descriptor)
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            files.remove(path)
-
-
-def link_exclusively(files: PosixFiles, source: str, target: str) -> None:
-    """Give `source` the name `target` unless that exists.
-
-    Whether it was this call that created it, the caller finds out by reading it: on network file
-    systems the answer to a link can be lost, so an error is not believed where a file is there.
-
-    Raises:
-        WriteError: the file system has no hard links.
-        OSError: another error, and nothing is there.
-    """
-    try:
-        files.link(source, target)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        with contextlib.suppress(FileNotFoundError):
-            files.read(target, 1)
-            return
-        if error.errno not in _NO_LINKS:
-            raise
-        named = WriteError(
-            f"{target} cannot be created: {error.strerror} (errno {error.errno}). A dataset is "
-            "written to a file system with hard links; write elsewhere and copy it there"
-        )
-        named.errno = error.errno
-        raise named from error

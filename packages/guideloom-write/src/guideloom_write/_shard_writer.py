@@ -7,33 +7,15 @@ other. What differs between kinds is how data is packed and which files a part h
 
 from __future__ import annotations
 
-import datetime
-import os
 import resource
-import secrets
-import socket
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any
 
-from guideloom_format import (
-    GuideLoomError,
-    Header,
-    Owner,
-    PartTable,
-    WriteError,
-    WriterStateError,
-    _names,
-)
-from guideloom_format._integers import as_index
-from guideloom_format._storage import Storage
-from guideloom_write._dataset import committed, consolidated, open_or_create
-from guideloom_write._files import PosixFiles
-from guideloom_write._packing import DocumentPacker, ElementPacker, SpanPacker
+from guideloom_format import CommitRecord, Header, ShardConflictError, _names
+from guideloom_format._integers import as_index, shown
+from guideloom_format._members import MAX_TEXT
+from guideloom_write._dataset import committed, make_part_folder, read_record
 from guideloom_write._part import ShardPart
+from guideloom_write._writer_session import WriterSession
 
 MOST_OPEN_PARTS = 128
 
@@ -45,7 +27,7 @@ def most_open_parts(files: int = 2) -> int:
     return max(1, min(MOST_OPEN_PARTS, allowed))
 
 
-class ShardWriter:
+class ShardWriter(WriterSession):
     """What the writers of all kinds share; a context manager, or `open()` and `close()`.
 
     Each shard must have one writer at a time; writers of different shards share nothing. What was
@@ -58,62 +40,12 @@ class ShardWriter:
     Args:
         storage: the description of the dataset, which `open` creates if there is none.
         user: a JSON object for the header of a new dataset.
+        stale_after: seconds without a sign of life after which a shard is taken over from a writer
+            on another machine. One on this machine that runs no more is taken over at once.
+        take_over: take over shards whoever owns them: for a job whose earlier run is known to be
+            dead. Two writers of a shard never both commit, with or without it.
         files: file operations; for tests.
     """
-
-    _packer_of: ClassVar[type[ElementPacker | SpanPacker | DocumentPacker]]
-    _part_of: ClassVar[type[ShardPart]]
-    _files_of_part: ClassVar[int]
-
-    def __init__(
-        self,
-        storage: Storage,
-        *,
-        user: Mapping[str, Any] | None = None,
-        files: PosixFiles | None = None,
-    ) -> None:
-        self._storage = storage
-        self._directory = str(storage.directory)
-        self._process = os.getpid()
-        self._busy = threading.Lock()
-        self._holder: int | None = None  # the thread in a call
-        self._manifest: PartTable | None = None
-        self._user = user
-        self._packer = self._packer_of(storage.storage_format, storage.element_type)
-        self._files = files or PosixFiles()
-        self._header: Header | None = None
-        self._failure: str | None = None
-        self._committed: dict[int, tuple[int, int]] = {}
-        self._parts: dict[int, ShardPart] = {}
-        self._open_parts: OrderedDict[int, None] = OrderedDict()
-
-    def open(self) -> Self:
-        """Find the dataset, or create it.
-
-        Raises:
-            MismatchError: it is of another kind or element type.
-            DatasetError: its header is damaged or too new.
-            WriteError: it cannot be created.
-        """
-        if self._header is None:
-            self._directory = os.path.abspath(self._storage.directory)  # which may change
-            self._process = os.getpid()
-            self._busy = threading.Lock()
-            self._holder = None
-            with self._errors_named():
-                header = open_or_create(self._files, self._storage, self._directory, self._user)
-                self._manifest = consolidated(self._files, self._directory, header)
-            self._header = header
-            self._token = secrets.token_hex(8)
-            now = datetime.datetime.now(datetime.UTC)
-            self._owner = Owner(
-                socket.gethostname(), os.getpid(), now.isoformat(timespec="seconds")
-            )
-            self._failure = None
-            self._committed.clear()
-            self._parts.clear()
-            self._open_parts.clear()
-        return self
 
     def append(self, shard: int, data: Any) -> None:
         """Encode `data` and append it to a shard.
@@ -123,6 +55,8 @@ class ShardWriter:
         Raises:
             DataError, TypeError: the storage format cannot hold the data. Nothing was appended;
                 the writer goes on.
+            ShardConflictError: another writer owns the shard. Nothing was appended; the writer
+                goes on.
             WriteError: the operating system refused. Everything since the last commit is void and
                 the writer takes no more calls.
             WriterStateError: the writer is closed, or failed before.
@@ -137,10 +71,7 @@ class ShardWriter:
         """Give what was packed to the shard's part, by its `append` or another method."""
         if type(shard) is not int:
             shard = as_index("shard", shard, 0, _names.MAX_SHARD)
-        if not self._busy.acquire(blocking=False):
-            self._refuse_call()
-        try:
-            self._holder = threading.get_ident()
+        with self._held():
             part = self._parts.get(shard)
             if part is None or shard not in self._open_parts:
                 part = self._part(as_index("shard", shard, 0, _names.MAX_SHARD), header)
@@ -148,9 +79,7 @@ class ShardWriter:
                 getattr(part, method)(packed)
             except BaseException as error:  # noqa: BLE001  # an interrupt leaves a hole, too
                 self._fail(error)
-        finally:
-            self._holder = None
-            self._busy.release()
+            self._owners.refresh()
 
     def length(self, shard: int) -> int:
         """Elements or documents in a shard, committed or appended by this writer.
@@ -176,80 +105,104 @@ class ShardWriter:
             WriterStateError: the writer is closed, or failed before.
         """
         self._usable()
-        if not self._busy.acquire(blocking=False):
-            self._refuse_call()
-        try:
-            self._holder = threading.get_ident()
+        with self._held():
             for shard in sorted(self._parts):
                 self._commit_shard(shard, self._parts[shard])
-        finally:
-            self._holder = None
-            self._busy.release()
+            self._owners.refresh()
 
-    def _commit_shard(self, shard: int, part: ShardPart) -> None:
+    def finish(self, shard: int, task: str | None = None) -> None:
+        """Commit a shard and mark it as complete, in one step; others stay as they are.
+
+        The mark is for the job itself, which may be run again: see `finished`. Readers ignore it.
+        A shard without data gets an empty part. The shard is given up: another writer may own it.
+
+        Args:
+            shard: which one.
+            task: what it was made from, at most 1,024 characters; kept in the commit record.
+
+        Raises:
+            ShardConflictError, WriteError, WriterStateError: see `append` and `commit`.
+        """
+        header = self._usable()
+        shard = as_index("shard", shard, 0, _names.MAX_SHARD)
+        if task is not None and not (isinstance(task, str) and len(task) <= MAX_TEXT):
+            raise ValueError(
+                f"task is {shown(task)}; expected a str of at most {MAX_TEXT} characters"
+            )
+        with self._held():
+            self._commit_shard(shard, self._part(shard, header), finished=True, task=task)
+            self._owners.release(shard)
+
+    def finished(self, shard: int) -> bool:
+        """Whether the last part committed to a shard came from `finish`.
+
+        Raises:
+            DatasetError: a commit record of the shard is damaged.
+            WriterStateError: the writer is closed, or failed before.
+        """
+        record = self.last_record(shard)
+        return record is not None and record.finished
+
+    def last_record(self, shard: int) -> CommitRecord | None:
+        """The commit record of the last part of a shard; None if there is none, see `finished`."""
+        header = self._usable()
+        shard = as_index("shard", shard, 0, _names.MAX_SHARD)
+        parts, _ = self._of_shard(shard, header)
+        if not parts:
+            return None
+        with self._errors_named():
+            return read_record(self._files, self._directory, header, shard, parts - 1)
+
+    def pending_bytes(self, shard: int) -> int:
+        """Bytes given to a shard's data files since the last commit, without their checksums."""
+        self._usable()
+        part = self._parts.get(as_index("shard", shard, 0, _names.MAX_SHARD))
+        return 0 if part is None else part.nbytes
+
+    def prepare(self, shard: int) -> bytes | None:
+        """Make what was appended to a shard durable, and do not publish it.
+
+        For jobs that publish many shards together: what is visible then is what was published of
+        the records. The writer forgets the shard, and does not remove its files.
+
+        Returns:
+            the commit record, marked as finished; None if nothing was appended.
+
+        Raises:
+            ShardConflictError, WriteError, WriterStateError: see `append` and `commit`.
+        """
+        self._usable()
+        shard = as_index("shard", shard, 0, _names.MAX_SHARD)
+        with self._held():
+            part = self._parts.get(shard)
+            if part is None:
+                return None
+            try:
+                record = part.prepare(self._owner, finished=True)
+                part.keep()
+            except BaseException as error:  # noqa: BLE001  # an interrupt leaves doubt, too
+                self._fail(error)
+            self._forget(shard)
+            self._owners.release(shard)
+            return record
+
+    def _commit_shard(
+        self, shard: int, part: ShardPart, *, finished: bool = False, task: str | None = None
+    ) -> None:
         try:
-            if not part.empty:
-                part.publish(self._owner)
+            if finished or not part.empty:
+                part.publish(self._owner, finished=finished, task=task)
                 parts, length = self._committed[shard]
                 self._committed[shard] = (parts + 1, length + part.length)
             else:
                 part.abandon()
-            del self._parts[shard]
-            self._open_parts.pop(shard, None)
+            self._forget(shard)
         except BaseException as error:  # noqa: BLE001  # an interrupt leaves doubt, too
             self._fail(error)
 
-    def rollback(self) -> None:
-        """Forget everything since the last commit and remove its files.
-
-        In a forked process the files stay: they are the parent's.
-        """
-        if self._process == os.getpid():
-            for part in self._parts.values():
-                part.abandon()
-        self._parts.clear()
-        self._open_parts.clear()
-
-    def close(self) -> None:
-        """End without committing; what was not committed is rolled back."""
-        self.rollback()
-        self._header = None
-
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None and self._header is not None:  # not closed in the block
-                self.commit()
-        finally:
-            self.close()
-
-    def __repr__(self) -> str:
-        pending = {shard: part.length for shard, part in sorted(self._parts.items())}
-        return f"{type(self).__name__}({self._storage!r}), not committed yet: {pending}"
-
-    def _usable(self) -> Header:
-        if self._failure is not None:
-            raise WriterStateError(
-                f"this writer failed before ({self._failure}); everything since its last commit is "
-                "void. Open a new writer; its length(shard) says where to go on"
-            )
-        if self._process != os.getpid():
-            raise WriterStateError(
-                f"the writer belongs to process {self._process}, this is process {os.getpid()}; "
-                "open a writer, for other shards, in each process"
-            )
-        if self._header is None:
-            raise WriterStateError(
-                "the writer is not open; use it in a with block, or call open() first"
-            )
-        return self._header
+    def _forget(self, shard: int) -> None:
+        del self._parts[shard]
+        self._open_parts.pop(shard, None)
 
     def _of_shard(self, shard: int, header: Header) -> tuple[int, int]:
         """(parts, elements) committed to the shard, as this writer knows it."""
@@ -260,12 +213,36 @@ class ShardWriter:
                 )
         return self._committed[shard]
 
+    def _check_behind(self, shard: int, header: Header) -> None:
+        """Whether somebody has committed since this writer looked; before work is done in vain."""
+        if shard in self._committed:
+            parts, _ = self._committed[shard]
+            record = read_record(self._files, self._directory, header, shard, parts)
+            if record is not None:
+                self._owners.release(shard)
+                raise ShardConflictError(
+                    f"shard {shard}, part {parts} was committed by another writer: {record.owner}, "
+                    "after this one had asked for the shard's length. Nothing was appended; a new "
+                    "writer goes on behind what is committed, see length()"
+                )
+
     def _part(self, shard: int, header: Header) -> ShardPart:
         """The shard's part, with open files; the part used longest ago gives its back."""
+        try:
+            if self._owners.claim(shard):
+                self._check_behind(shard, header)
+        except ShardConflictError:
+            raise  # nothing has happened
+        except BaseException as error:  # noqa: BLE001
+            self._fail(error)
         try:
             while len(self._open_parts) >= most_open_parts(self._files_of_part):
                 oldest, _ = self._open_parts.popitem(last=False)
                 self._parts[oldest].release()
+            folder = _names.part_folder(shard)
+            if folder not in self._folders:
+                make_part_folder(self._files, self._directory, shard)
+                self._folders.add(folder)
             if shard not in self._parts:
                 parts, _ = self._of_shard(shard, header)
                 self._parts[shard] = self._part_of(
@@ -275,39 +252,3 @@ class ShardWriter:
             self._fail(error)
         self._open_parts[shard] = None
         return self._parts[shard]
-
-    def _fail(self, error: BaseException) -> NoReturn:
-        """After a step went wrong the writer is void: roll back and raise the named error."""
-        self._failure = f"{type(error).__name__}: {error}"
-        self.rollback()
-        self._raise_named(error)
-
-    def _refuse_call(self) -> NoReturn:
-        """Another call holds the writer: of another thread, or one that an interrupt cut off."""
-        if self._holder == threading.get_ident():
-            self._fail(WriterStateError("an earlier call of this writer was interrupted"))
-        raise WriterStateError(
-            "another thread is in a call of this writer, or an interrupt cut a call off; let one "
-            "thread use a writer at a time, or open one for each thread, for other shards"
-        )
-
-    def _raise_named(self, error: BaseException) -> NoReturn:
-        if not isinstance(error, OSError) or isinstance(error, GuideLoomError):
-            raise error
-        what = f"{self._directory}: {error.strerror or error} (errno {error.errno}), file "
-        if self._header is None:
-            named = WriteError(f"{what}{error.filename}. The dataset was not opened")
-        else:
-            named = WriteError(
-                f"{what}{error.filename or 'of the part being written'}. What was not committed "
-                "is void; a new writer goes on from length(shard)"
-            )
-        named.errno = error.errno
-        raise named from error
-
-    @contextmanager
-    def _errors_named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self._raise_named(error)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import DamagedFileError, IOFiles, ReadError
+from guideloom_format._sealed import check_end, read_whole
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -69,17 +70,19 @@ class LocalSession:
             raise ReadError(
                 f"{path} cannot be opened: {error.strerror} (errno {error.errno})"
             ) from error
-        with open(descriptor, "rb") as file:
-            try:
-                data = file.read(limit + 1)
-            except OSError as error:
-                raise ReadError(f"{path}: {error.strerror} (errno {error.errno})") from error
-        if len(data) > limit:
-            raise DamagedFileError(
-                f"{path} has more than {limit} bytes, the most that a file of its kind may have; "
-                "restore it from a copy"
-            )
-        return data
+        try:
+            size = os.fstat(descriptor).st_size
+            if size > limit:
+                raise DamagedFileError(
+                    f"{path} has {size} bytes; a file of its kind has at most {limit}. Restore it "
+                    "from a copy"
+                )
+            check_end(descriptor, size, path)
+            return read_whole(descriptor, size)
+        except OSError as error:
+            raise ReadError(f"{path}: {error.strerror} (errno {error.errno})") from error
+        finally:
+            os.close(descriptor)
 
     def file_size(self, name: str) -> int:
         """See `guideloom.types.IOSession`."""
