@@ -291,7 +291,9 @@ class PartTable:
     def fingerprint(self, dataset_id: str) -> str:
         """SHA-256, hexadecimal, over identity and content of all parts.
 
-        Two datasets have the same fingerprint only if they hold the same bytes in the same order.
+        Two datasets that have the same fingerprint hold the same parts in the same order, with the
+        same sizes and checksums: the same bytes, unless somebody has changed some with intent to
+        keep their CRC32C.
         """
         digest = hashlib.sha256(b"guideloom-fingerprint-1\n" + dataset_id.encode("ascii"))
         for column in (self.shard, self.part, self.token, self.length):

@@ -29,7 +29,7 @@ _TAIL = re.compile(rb',\n"crc32c": "([0-9a-f]{8})"\n\}\n')
 _TAIL_BYTES = 25
 _BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)  # strings are taken whole
 _LARGE_BYTES = 1 << 20
-MOST_NESTED = 512
+MOST_NESTED = 256
 _SAFE_RECURSION = 5000  # levels that the stack of any thread has room for
 FORMAT = "guideloom"
 
@@ -142,7 +142,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_no_d
 
 
 def _strict_json(data: bytes, where: str) -> Any:
-    if sys.getrecursionlimit() > _SAFE_RECURSION:
+    if len(data) <= _LARGE_BYTES or sys.getrecursionlimit() > _SAFE_RECURSION:
         _check_depth(data, where)
     try:
         return _DECODER.decode(data.decode("ascii"))

@@ -22,5 +22,7 @@ class FileNames(Sequence[str]):
         return len(self._roles) * len(self._table)
 
     def __getitem__(self, k: Any) -> Any:
+        if not 0 <= k < len(self):
+            raise IndexError(f"file {k}; expected between 0 and {len(self) - 1}")
         role, part = divmod(k, len(self._table))
         return self._table.file_name(part, self._roles[role])

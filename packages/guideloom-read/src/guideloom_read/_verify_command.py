@@ -36,10 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sample_blocks=given.sample_blocks,
             seed=given.seed,
         )
-    except ValueError as error:
-        parser.error(str(error))
     except GuideLoomError as error:
         sys.stderr.write(f"{error}\n")
         return NOT_FOUND
+    except ValueError as error:
+        parser.error(str(error))
     sys.stdout.write(f"{report}\n")
     return CLEAN if report.clean else FAULTS

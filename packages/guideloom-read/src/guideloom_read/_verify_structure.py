@@ -229,10 +229,15 @@ def orphans(session: IOSession, header: Header, table: PartTable) -> list[str] |
     folders = {name.rpartition("/")[0] for name in known}
     folders |= {f"{_names.DATA}/{name}" for name in data if name.isdecimal()}  # of writers
     parents = {folder.rpartition("/")[0] for folder in folders}
+    places = known | folders | parents
     for folder in sorted(folders | parents | {_names.DATA}):
         if folder:
-            below = (f"{folder}/{name}" for name in session.list_names(folder) or ())
-            found += [path for path in below if path not in known | folders | parents]
+            try:
+                below = [f"{folder}/{name}" for name in session.list_names(folder) or ()]
+            except ReadError:  # a file that has the name of a folder
+                found.append(folder)
+                continue
+            found += [path for path in below if path not in places]
     for folder in _FOLDERS:
         names = session.list_names(folder) or ()
         found += [f"{folder}/{name}" for name in names if name.endswith(_names.TEMPORARY)]

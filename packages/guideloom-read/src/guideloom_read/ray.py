@@ -234,7 +234,7 @@ def _arrays(arrays: Sequence[NDArray[Any]]) -> Any:
 
 def _is_plain(dtype: np.dtype[Any]) -> bool:
     """Whether Arrow has this type of numbers."""
-    return dtype.kind in _NUMBERS and dtype.isbuiltin == 1
+    return dtype.kind in _NUMBERS and dtype.type.__module__ == "numpy" and dtype.itemsize <= 8
 
 
 def _objects(values: Sequence[Any]) -> Any:

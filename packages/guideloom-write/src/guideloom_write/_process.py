@@ -6,6 +6,7 @@ noted besides tells them apart, as far as Linux says it in ``/proc``.
 
 from __future__ import annotations
 
+import hmac
 import os
 import socket
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Process:
     Attributes:
         host: name of the machine.
         pid: its number in its namespace.
-        machine: the machine's own id; empty if it has none.
+        machine: made from the machine's own id, which is confidential; empty if it has none.
         boot: random, another one after every start of the machine.
         pid_namespace: in which the number counts; containers have their own.
         started: when the process began, in ticks since the machine did.
@@ -53,7 +54,7 @@ def this_process() -> Process:
     return Process(
         host=socket.gethostname(),
         pid=pid,
-        machine=_line("/etc/machine-id"),
+        machine=_hidden_id(_line("/etc/machine-id")),
         boot=_line("/proc/sys/kernel/random/boot_id"),
         pid_namespace=namespace,
         started=status[1] if status is not None else "",
@@ -95,6 +96,13 @@ def _status(pid: int) -> tuple[str, str] | None:
     text = _line(f"/proc/{pid}/stat")
     fields = text.rpartition(")")[2].split()  # the name before may contain anything
     return (fields[0], fields[19]) if len(fields) > 19 else None
+
+
+def _hidden_id(machine_id: str) -> str:
+    """Something else that is the same on the same machine, as machine-id(5) asks for."""
+    if not machine_id:
+        return ""
+    return hmac.new(machine_id.encode(), b"guideloom owner", "sha256").hexdigest()[:32]
 
 
 def _line(path: str) -> str:
