@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,48 @@ def test_killed_at_every_call(before: int, tmp_path: Path) -> None:
         assert np.dtype(ELEMENT).itemsize == 9
         shutil.rmtree(directory)
     assert len(points) > 15
+
+
+class Overtaken(Watched):
+    """At the moment when the version is to be published, something else happens first."""
+
+    def __init__(self, rival: Callable[[], object]) -> None:
+        super().__init__()
+        self._rival: Callable[[], object] | None = rival
+
+    def before(self, kind: str, path: str) -> None:
+        if kind == "link" and "/manifests/" in path and self._rival is not None:
+            rival, self._rival = self._rival, None
+            rival()
+
+
+def test_a_version_of_another_that_has_more_is_as_good(tmp_path: Path) -> None:
+    play(tmp_path / "x", Watched(), [(0, 5)])
+
+    def rival() -> None:
+        play(tmp_path / "x", Watched(), [(1, 6)])
+        storage(tmp_path / "x").consolidate()
+
+    done = consolidate(storage(tmp_path / "x"), Overtaken(rival))
+    assert (done.version, done.parts, done.length, done.created) == (1, 2, 11, False)
+    with storage(tmp_path / "x").at_version(1).sync_reader() as reader:
+        assert (len(reader), reader.fingerprint) == (11, done.fingerprint)
+
+
+def test_behind_a_version_of_another_that_has_less_comes_ones_own(tmp_path: Path) -> None:
+    play(tmp_path / "x", Watched(), [(0, 5)])
+    storage(tmp_path / "x").consolidate()
+    version = tmp_path / "x/manifests/00000001.json"
+    older = version.read_bytes()
+    version.unlink()
+    (tmp_path / "x/manifest.json").unlink()
+    play(tmp_path / "x", Watched(), [(1, 6)])
+    files = Overtaken(lambda: version.write_bytes(older))
+    done = consolidate(storage(tmp_path / "x"), files)
+    assert (done.version, done.parts, done.length, done.created) == (2, 2, 11, True)
+    assert version.read_bytes() == older
+    for number, length in ((1, 5), (2, 11)):
+        with storage(tmp_path / "x").at_version(number).sync_reader() as reader:
+            assert len(reader) == length
+    assert json.loads((tmp_path / "x/manifest.json").read_text())["manifest_version"] == 2
+    assert verify(tmp_path / "x").clean
