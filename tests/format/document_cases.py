@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ import numpy as np
 from guideloom_format import DocumentStorage, DocumentStorageFormat
 from guideloom_write import DocumentWriter
 from write.faulty_files import Watched
+
+
+def without_address(value: object) -> str:
+    """The same text for the same value in every process, for the name of a test."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 class Plain:

@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from format.document_cases import Kept, Plain, Typed, is_document_format, stored, writer_at
+from format.document_cases import (
+    Kept,
+    Plain,
+    Typed,
+    is_document_format,
+    stored,
+    without_address,
+    writer_at,
+)
 from guideloom_format import DataError, DocumentStorage
 from write.known_content import all_files, garbage
 
@@ -71,7 +79,9 @@ CASES = [(Plain(), *case) for case in FOR_BYTES] + [(Typed("<u4"), *case) for ca
 
 
 @pytest.mark.parametrize(
-    "form, bad, text", CASES, ids=lambda value: "" if isinstance(value, Plain) else repr(value)[:30]
+    "form, bad, text",
+    CASES,
+    ids=lambda value: "" if isinstance(value, Plain) else without_address(value)[:30],
 )
 def test_what_pack_can_get_wrong(form: Plain, bad: Any, text: str, tmp_path: Path) -> None:
     name = type(form).__name__
