@@ -128,7 +128,7 @@ def test_shard_numbers(shard: Any, kind: type[Exception], text: str, tmp_path: P
 @pytest.fixture
 def no_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody says who writes a shard: the commit decides alone."""
-    monkeypatch.setattr(Owners, "claim", lambda *_: None)
+    monkeypatch.setattr(Owners, "claim", lambda *_: False)
 
 
 @pytest.mark.usefixtures("no_notes")
