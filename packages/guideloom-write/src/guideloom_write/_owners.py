@@ -28,7 +28,8 @@ STALE_AFTER = 3600.0
 REFRESH_AFTER = 60.0
 _MOST_TRIES = 10
 _logger = logging.getLogger("guideloom_write")
-_sessions: weakref.WeakSet[Owners] = weakref.WeakSet()  # those of this process that are open
+# Those of this process that are open, by token. Never iterated: threads open and close writers.
+_sessions: weakref.WeakValueDictionary[str, Owners] = weakref.WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,7 @@ class Note:
     def state(self) -> State:
         """Whether the session still is."""
         if self.process == this_process():
-            tokens = {session.note.token for session in _sessions}
-            return State.ALIVE if self.token in tokens else State.DEAD
+            return State.ALIVE if self.token in _sessions else State.DEAD
         return state_of(self.process)
 
 
@@ -132,7 +132,7 @@ class Owners:
         self._take_over = take_over
         self._owned: set[int] = set()
         self._refreshed = time.monotonic()
-        _sessions.add(self)
+        _sessions[note.token] = self
 
     def claim(self, shard: int) -> bool:
         """Note that this session writes the shard from now on.
@@ -202,7 +202,7 @@ class Owners:
         Args:
             remove: the notes as well; not in a forked process, whose parent goes on.
         """
-        _sessions.discard(self)
+        _sessions.pop(self.note.token, None)
         while self._owned:
             shard = next(iter(self._owned))
             if remove:

@@ -117,7 +117,7 @@ class TaskPool:
                 # to fork beside threads is the caller's choice, see `ShardOptions`
                 warnings.filterwarnings("ignore", "This process", DeprecationWarning)
                 process.start()
-            self._workers.append(Worker(process, mine))
+                self._workers.append(Worker(process, mine))
         finally:
             theirs.close()
 

@@ -91,7 +91,8 @@ def write_shards(
         raise ValueError(f'on_error is {on_error!r}; expected "stop" or "continue"')
     if workers is None:
         workers = len(os.sched_getaffinity(0))
-    if as_index("workers", workers, 0, None):
+    workers = as_index("workers", workers, 0, None)
+    if workers:
         parallel_package("multiprocess")
     job = ShardJob(storage, produce, resume, options)
     assignments = _assignments(tasks)
@@ -107,19 +108,19 @@ def write_shards(
         contextlib.closing(_events(job, assignments, known, workers, shows)) as events,
     ):
         for assignment, outcome, cause in events:
-            results[assignment.shard] = TaskResult(assignment.shard, assignment.task, *outcome)
-            if outcome.status == "skipped" and assignment.shard in known:
-                continue
+            shard, task = assignment.shard, assignment.task
+            results[shard] = TaskResult(shard, task, *outcome)
             failed = outcome.status == "failed"
-            shows.ended(assignment.shard, outcome.items, outcome.nbytes, failed=failed)
+            if failed or shard not in known:
+                shows.ended(shard, outcome.items, outcome.nbytes, failed=failed)
             if failed:
-                text = f"task {shown(assignment.task)} of shard {assignment.shard} failed"
+                text = f"task {shown(task)} of shard {shard} failed: {outcome.error}"
                 if on_error == "stop":
+                    so_far = WriteReport(results.values()).summary()
                     raise TaskError(
-                        f"{text}: {outcome.error}\n\n{WriteReport(results.values()).summary()}. "
-                        "Another call goes on with the rest"
+                        f"{text}\n\n{so_far}. Another call goes on with the rest"
                     ) from cause
-                _logger.error("%s: %s", text, outcome.error)
+                _logger.error("%s", text)
     return WriteReport(results.values())
 
 
