@@ -26,9 +26,16 @@ NAMES = (
     "memory",
     "writer",
     "document_writer",
+    "parallel_writing",
+    "verify",
+    "many_parts",
 )
 # What no other benchmark reads: removed at once, unless the folder is one to keep.
-OWN_DATA = {"documents": "guideloom-documents-*", "annotated": "guideloom-annotated-*"}
+OWN_DATA = {
+    "documents": "guideloom-documents-*",
+    "annotated": "guideloom-annotated-*",
+    "many_parts": "guideloom-parts-*",
+}
 
 
 def run(name: str, work: Path, options: list[str]) -> dict[str, Any]:

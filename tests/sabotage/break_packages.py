@@ -1,6 +1,6 @@
 """Break the packages on purpose, one fault at a time, and see that a test notices each.
 
-``uv run python tests/sabotage/break_packages.py`` works on copies of the packages' sources in a temporary
+``uv run python tests/sabotage/break_packages.py`` works on copies of the packages in a temporary
 folder; the checkout is not touched. For each fault the named tests must be green without it and
 red with it. The last line says how many were caught; the exit status is 0 if all were.
 """
