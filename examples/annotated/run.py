@@ -34,7 +34,7 @@ from guideloom import (
 # fmt: off
 MODULES = (
     "argparse", "ast", "bisect", "calendar", "copy", "difflib", "dis", "fnmatch", "functools",
-    "glob", "heapq", "inspect", "json", "locale", "operator", "pickletools", "platform", "pprint",
+    "glob", "heapq", "json", "locale", "operator", "pickletools", "platform", "pprint",
     "random", "shutil", "statistics", "tempfile", "textwrap", "tokenize", "traceback", "typing",
 )
 TOPICS = (

@@ -43,20 +43,29 @@ def feed(data: bytes) -> None:
     files = files_of(data)
     if files is None:
         return
-    io = MemoryIO(files)
+    for can_list in (True, False):
+        look(MemoryIO(files, can_list=can_list))
+
+
+def look(io: MemoryIO) -> None:
+    """Verify the dataset, open it as it is and at its versions, and read."""
     report = attempt(lambda: [verify(DIRECTORY, io)], DatasetError)
     assert report is None or all(len(str(fault)) < 3000 for fault in report[0].faults)
+    clean = report is not None and report[0].clean
     storage = attempt(
         lambda: guideloom.open(DIRECTORY, read_interface=io), DatasetError, MismatchError
     )
     if storage is None:
         return
-    reader = storage.sync_reader()
-    if attempt(reader.open, DatasetError, MismatchError) is None:
-        assert report is None or not report[0].clean
-        return
-    with reader:
-        read_some(reader, clean=report is not None and report[0].clean)
+    found = {_names.parse_manifest_name(name) for name in io.list_names("manifests") or ()}
+    versions = sorted(version for version in found if version is not None)
+    for version in (None, *versions[:2]):
+        reader = storage.at_version(version).sync_reader()
+        if attempt(reader.open, DatasetError, MismatchError) is None:
+            assert not clean
+        else:
+            with reader:
+                read_some(reader, clean=clean)
 
 
 def read_some(reader: Any, *, clean: bool) -> None:
@@ -121,7 +130,8 @@ def change_files(files: dict[str, bytes], rng: random.Random, raw: Bytes2Bytes) 
         files[name] = raw(files[name])
     elif kind < 0.8:
         commit = _names.commit_name(rng.randrange(4), rng.choice((0, 1, 2, 3, 10**6)))
-        target = rng.choice((f"commits/{commit}", "manifest.json", "manifests/00000002.json"))
+        manifest = f"manifests/{_names.manifest_name(rng.randrange(1, 4))}"
+        target = rng.choice((f"commits/{commit}", "manifest.json", manifest))
         files[target] = files[name]
     elif kind < 0.9:
         files[name], files[other] = files[other], files[name]
@@ -142,10 +152,10 @@ def dataset(kind: str, *, manifest: bool) -> dict[str, bytes]:
                 record, dataset_id=DATASET_ID, kind=kind, shard=shard, part=part
             ).part
         )
-    if manifest:
-        table = PartTable.from_parts(rows[:2], ROLES_OF_KIND[kind])
-        files["manifest.json"] = Manifest(DATASET_ID, 1, table).encode()
-        files["manifests/00000001.json"] = files["manifest.json"]
+    for version in (1, 2) if manifest else ():
+        table = PartTable.from_parts(rows[:version], ROLES_OF_KIND[kind])
+        files["manifest.json"] = Manifest(DATASET_ID, version, table).encode()
+        files[f"manifests/{_names.manifest_name(version)}"] = files["manifest.json"]
     return files
 
 

@@ -16,6 +16,7 @@ from guideloom_format import (
     MissingFileError,
     Owner,
     Part,
+    ReadError,
     _names,
     block_checksums,
     crc32c,
@@ -30,20 +31,22 @@ DIRECTORY = "folder"
 class MemoryIO:
     """Reads files from a mapping of name to content, as strictly as the backends for disks."""
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
+    def __init__(self, files: Mapping[str, bytes], *, can_list: bool = True) -> None:
         self._contents = files
+        self._can_list = can_list
 
     def open(self, directory: str) -> MemoryIO:
         assert directory == DIRECTORY
         return self
 
-    def list_names(self, folder: str) -> list[str]:
-        inside = {
-            name.removeprefix(folder + "/")
-            for name in self._contents
-            if name.startswith(folder + "/")
-        }
-        return sorted({name.split("/")[0] + "/" * ("/" in name) for name in inside})
+    def list_names(self, folder: str) -> list[str] | None:
+        if not self._can_list:
+            return None
+        if folder in self._contents:
+            raise ReadError(f"{folder} is a file and cannot be listed")
+        inside = f"{folder}/" if folder else ""
+        names = (name for name in self._contents if name.startswith(inside))
+        return sorted({name.removeprefix(inside).split("/")[0] for name in names})
 
     def read_file(self, name: str, limit: int) -> bytes:
         if name not in self._contents:

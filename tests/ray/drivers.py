@@ -229,23 +229,32 @@ def _die_at_link(count: int) -> None:
 
 
 def failing(directory: str, rows: int) -> dict[str, Any]:
-    """A row that cannot be stored: what arrives at the driver, and what is visible then."""
+    """A row that cannot be stored, and another kind of data: what arrives, and what is visible."""
 
     def bad(row: dict[str, Any]) -> Any:
         return "text" if row["id"] == rows - 3 else b"%d" % row["id"]
 
-    sink = GuideLoomDatasink(documents(directory), job="bad", to_data=bad)
+    base = ray.data.range(rows, override_num_blocks=2)
+    stream = StreamStorage(directory, StreamNumpyFormat(FIELDS))
+    return {
+        "row": error_of(base, GuideLoomDatasink(documents(directory), job="bad", to_data=bad)),
+        "start": error_of(base, GuideLoomDatasink(stream, job="other")),
+        "jobs": os.listdir(f"{directory}/jobs"),
+        "commits": os.listdir(f"{directory}/commits"),
+    }
+
+
+def error_of(dataset: ray.data.Dataset, sink: GuideLoomDatasink) -> dict[str, Any]:
+    """The classes of the error that writing raises and of its causes, and their texts."""
     try:
-        ray.data.range(rows, override_num_blocks=2).write_datasink(sink)
+        dataset.write_datasink(sink)
     except Exception as error:  # noqa: BLE001  # the test says which it should be
-        chain = [error]
+        chain: list[BaseException] = [error]
         while (cause := chain[-1].__cause__) is not None:
-            chain.append(cause)  # type: ignore[arg-type]
+            chain.append(cause)
         return {
             "types": [[base.__name__ for base in type(each).__mro__] for each in chain],
-            "text": "\n".join(str(each) for each in chain),
-            "jobs": os.listdir(f"{directory}/jobs"),
-            "commits": os.listdir(f"{directory}/commits"),
+            "text": "\n".join(map(str, chain)),
         }
     raise AssertionError("it was stored")
 

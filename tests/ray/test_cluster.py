@@ -119,9 +119,11 @@ def test_every_kind_is_written_and_read_back(done: dict[str, tuple[Path, Any]]) 
 def test_a_row_that_cannot_be_stored(done: dict[str, tuple[Path, Any]]) -> None:
     """The error arrives with its cause and the place; nothing is visible."""
     _, found = done["failing"]
-    assert any("DataError" in types for types in found["types"])
-    assert "DocumentBytesFormat got str; expected bytes" in found["text"]
-    assert "at row 7 of write task 1 of job 'bad', which writes shard 1" in found["text"]
+    assert any("DataError" in types for types in found["row"]["types"])
+    assert "DocumentBytesFormat got str; expected bytes" in found["row"]["text"]
+    assert "at row 7 of write task 1 of job 'bad', which writes shard 1" in found["row"]["text"]
+    assert any("MismatchError" in types for types in found["start"]["types"])
+    assert "holds a dataset of kind 'document'" in found["start"]["text"]
     assert found["commits"] == []
     assert found["jobs"] == []
 
@@ -148,13 +150,11 @@ def test_a_worker_process_is_killed(done: dict[str, tuple[Path, Any]]) -> None:
 
 
 def test_the_program_on_the_page(cluster: TwoNodes, tmp_path: Path) -> None:
-    """Twice: the job is complete then."""
     program = "".join(CODE.findall(PAGE.read_text(encoding="utf-8")))
     assert program.count("GuideLoomDatasink(") == program.count("GuideLoomDatasource(") == 1
-    for _ in range(2):
-        driver = cluster.program(program, tmp_path)
-        status, _output = driver.end()
-        assert status == 0, driver.log()
+    driver = cluster.program(program, tmp_path)
+    status, _ = driver.end()
+    assert status == 0, driver.log()
     with DocumentStorage(tmp_path / "corpus", DocumentNumpyFormat("<u2")).sync_reader() as reader:
         texts = {bytes(document.astype(np.uint8)).decode() for document in reader}
         assert len(reader) == 1000

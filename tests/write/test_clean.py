@@ -129,9 +129,9 @@ def test_manifest_versions_are_removed_only_if_pins_are_given(tmp_path: Path) ->
     place = storage(tmp_path / "x")
     assert place.clean(older_than=0).manifests == ()
     assert place.clean(older_than=DAY, pinned=[]).manifests == ()
-    listed = place.clean(older_than=0, pinned=[2, 4, 77])
+    listed = place.clean(older_than=0, pinned=[2, 4])
     assert listed.manifests == ("manifests/00000001.json", "manifests/00000003.json")
-    assert place.clean(older_than=0, pinned=[2, 4, 77], remove=True).removed
+    assert place.clean(older_than=0, pinned=[2, 4], remove=True).removed
     for version, length in ((2, 6), (4, 12), (5, 15)):
         with place.at_version(version).sync_reader() as reader:
             assert len(reader) == length
@@ -241,6 +241,19 @@ def test_killed_at_every_call(tmp_path: Path) -> None:
 def test_an_age_that_is_none(limit: float, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"older_than is .*; expected seconds, 0 or more"):
         storage(tmp_path).clean(older_than=limit)
+
+
+def test_a_pin_of_a_version_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    """A typing error must not remove what was meant."""
+    for shard in range(3):
+        play(tmp_path / "x", Watched(), [(shard, 3)])
+        storage(tmp_path / "x").consolidate()
+    before = all_files(tmp_path / "x")
+    with pytest.raises(ValueError, match=r"pinned has version 33, .* there are \[1, 2, 3\]"):
+        storage(tmp_path / "x").clean(remove=True, older_than=0, pinned=[2, 33])
+    with pytest.raises(TypeError, match="pinned is 2; expected a list of versions"):
+        storage(tmp_path / "x").clean(remove=True, older_than=0, pinned=2)  # type: ignore[arg-type]
+    assert all_files(tmp_path / "x") == before
 
 
 @pytest.mark.parametrize("pins", [[-1], ["1"], [True], [1.5]])

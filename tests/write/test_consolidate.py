@@ -237,6 +237,24 @@ def test_killed_at_every_call(before: int, tmp_path: Path) -> None:
     assert len(points) > 15
 
 
+@pytest.mark.parametrize("content", [b"", b"{}", b"garbage"])
+def test_a_damaged_copy_is_replaced(content: bytes, tmp_path: Path) -> None:
+    """The versions have all that it had; without them it is the only one."""
+    play(tmp_path / "x", Watched(), SCRIPT)
+    storage(tmp_path / "x").consolidate()
+    play(tmp_path / "x", Watched(), [(7, 1)])
+    copied = tmp_path / "x/manifest.json"
+    copied.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"manifest\.json"):
+        visible(tmp_path / "x")
+    assert storage(tmp_path / "x").consolidate().version == 2
+    assert visible(tmp_path / "x") == {**LENGTHS, 7: 1}
+    shutil.rmtree(tmp_path / "x/manifests")
+    copied.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"manifest\.json"):
+        storage(tmp_path / "x").consolidate()
+
+
 class Overtaken(Watched):
     """At the moment when the version is to be published, something else happens first."""
 

@@ -81,6 +81,8 @@ def clean(
     """See `Storage.clean`."""
     if not older_than >= 0:
         raise ValueError(f"older_than is {older_than!r}; expected seconds, 0 or more")
+    if isinstance(pinned, int):
+        raise TypeError(f"pinned is {pinned}; expected a list of versions")
     kept = (
         None
         if pinned is None
@@ -209,6 +211,11 @@ class _Cleaner:
         if pinned is None:
             return []
         there = sorted(versions(self._files, self._directory))
+        for version in sorted(pinned - set(there)):
+            raise ValueError(
+                f"pinned has version {version}, which is not there; there are {there}. Nothing was "
+                "removed"
+            )
         return [
             found
             for version in there[:-1]

@@ -17,7 +17,7 @@ import os
 import secrets
 from dataclasses import dataclass
 
-from guideloom_format import Header, Manifest, WriteError, _names
+from guideloom_format import DatasetError, Header, Manifest, WriteError, _names
 from guideloom_format._committed import all_parts, listed_places
 from guideloom_format._manifest import MAX_MANIFEST_BYTES, MAX_MANIFEST_VERSION
 from guideloom_format._record import MAX_RECORD_BYTES
@@ -67,14 +67,22 @@ def consolidate(storage: Storage, files: PosixFiles | None = None) -> Consolidat
     )
 
 
-def newest_manifest(files: PosixFiles, directory: str, header: Header) -> Manifest | None:
+def newest_manifest(
+    files: PosixFiles, directory: str, header: Header, *, repairing: bool = False
+) -> Manifest | None:
     """The newest version in `manifests/`, or `manifest.json` if that is newer or alone.
+
+    Args:
+        files: the file operations.
+        directory: of the dataset.
+        header: of the dataset.
+        repairing: a damaged `manifest.json` does not count if there are versions.
 
     Raises:
         DatasetError: it is damaged.
     """
     found = None
-    data = b""
+    data: bytes | None = None
     version = max(versions(files, directory), default=None)
     if version is not None:
         path = version_path(directory, version)
@@ -87,7 +95,12 @@ def newest_manifest(files: PosixFiles, directory: str, header: Header) -> Manife
         return found
     if copied == data:
         return found
-    other = decode_manifest(copied, header, copy_path)
+    try:
+        other = decode_manifest(copied, header, copy_path)
+    except DatasetError:
+        if repairing and found is not None:
+            return found
+        raise
     return other if found is None or other.manifest_version > found.manifest_version else found
 
 
@@ -113,7 +126,7 @@ def _newest_version(
         files.sync_folder(directory)
         listed = listed_places(files.list_names(os.path.join(directory, _names.COMMITS)))
         files.sync_folder(os.path.join(directory, _names.COMMITS))  # records before the version
-        manifest = newest_manifest(files, directory, header)
+        manifest = newest_manifest(files, directory, header, repairing=True)
         known = manifest.table if manifest is not None else None
         table = all_parts(
             header,

@@ -27,6 +27,11 @@ def most_open_parts(files: int = 2) -> int:
     return max(1, min(MOST_OPEN_PARTS, allowed))
 
 
+def _check_task(task: object) -> None:
+    if task is not None and not (isinstance(task, str) and len(task) <= MAX_TEXT):
+        raise ValueError(f"task is {shown(task)}; expected a str of at most {MAX_TEXT} characters")
+
+
 class ShardWriter(WriterSession):
     """What the writers of all kinds share; a context manager, or `open()` and `close()`.
 
@@ -95,8 +100,11 @@ class ShardWriter(WriterSession):
         part = self._parts.get(shard)
         return self._of_shard(shard, header)[1] + (part.length if part is not None else 0)
 
-    def commit(self) -> None:
+    def commit(self, task: str | None = None) -> None:
         """Make everything that was appended durable and visible, shard after shard.
+
+        Args:
+            task: what it was made from, for a job that is run again; see `finish`.
 
         Raises:
             ShardConflictError: another writer committed to one of the shards.
@@ -105,15 +113,17 @@ class ShardWriter(WriterSession):
             WriterStateError: the writer is closed, or failed before.
         """
         self._usable()
+        _check_task(task)
         with self._held():
             for shard in sorted(self._parts):
-                self._commit_shard(shard, self._parts[shard])
+                self._commit_shard(shard, self._parts[shard], task=task)
             self._owners.refresh()
 
     def finish(self, shard: int, task: str | None = None) -> None:
         """Commit a shard and mark it as complete, in one step; others stay as they are.
 
-        The mark is for the job itself, which may be run again: see `finished`. Readers ignore it.
+        The mark is for the job itself, which may be run again: see `finished`. Readers ignore it,
+        and a writer that appends to the shard all the same takes it back with its next commit.
         A shard without data gets an empty part. The shard is given up: another writer may own it.
 
         Args:
@@ -125,10 +135,7 @@ class ShardWriter(WriterSession):
         """
         header = self._usable()
         shard = as_index("shard", shard, 0, _names.MAX_SHARD)
-        if task is not None and not (isinstance(task, str) and len(task) <= MAX_TEXT):
-            raise ValueError(
-                f"task is {shown(task)}; expected a str of at most {MAX_TEXT} characters"
-            )
+        _check_task(task)
         with self._held():
             self._commit_shard(shard, self._part(shard, header), finished=True, task=task)
             self._owners.release(shard)

@@ -195,9 +195,10 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def task_text(task: Any) -> str | None:
-    """A task as it is kept in the commit record that finishes its shard, to be compared later.
+    """A task as it is kept in the commit records of its shard, to be compared later.
 
-    JSON of what has an obvious one: numbers, strings, None, paths, lists and mappings of them.
+    JSON of what has an obvious one: numbers, strings, None, paths, ranges, lists and mappings of
+    them.
     None for anything else, and for what is longer than 512 characters.
     """
     try:
@@ -210,6 +211,8 @@ def task_text(task: Any) -> str | None:
 def _plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, range):
+        return [value.start, value.stop, value.step]
     if isinstance(value, np.bool_ | np.integer | np.floating):
         return value.item()
     raise TypeError

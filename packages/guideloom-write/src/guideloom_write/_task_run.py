@@ -79,12 +79,13 @@ class TaskRunner:
         writer, (shard, task, text) = self._writer, assignment
         record, length = writer.last_record(shard), writer.length(shard)
         self.outcome = self.outcome._replace(length=length)
-        if record is not None and record.finished:
+        if record is not None:
             check_task(record, text)
-            return "skipped"
+            if record.finished:
+                return "skipped"
         if not self._job.resume and (record is not None or length):
             raise unfinished(shard, length)
-        self._append_all(writer, shard, self._produced(task, length))
+        self._append_all(writer, assignment, self._produced(task, length))
         self._commit(writer, shard, lambda: writer.finish(shard, text))
         return "resumed" if length else "written"
 
@@ -98,9 +99,9 @@ class TaskRunner:
             )
         return iter(produced)
 
-    def _append_all(self, writer: ShardWriter, shard: int, data: Iterator[Any]) -> None:
+    def _append_all(self, writer: ShardWriter, assignment: Assignment, data: Iterator[Any]) -> None:
         """Append it; with ``resume=True``, commit where commit_bytes are reached or nearly so."""
-        most = self._job.options.commit_bytes
+        most, shard = self._job.options.commit_bytes, assignment.shard
         together, since_commit = 1, 0
         try:
             while True:
@@ -111,7 +112,7 @@ class TaskRunner:
                 since_commit += taken
                 pending = writer.pending_bytes(shard)
                 if pending >= most:
-                    self._commit(writer, shard, writer.commit)
+                    self._commit(writer, shard, lambda: writer.commit(assignment.text))
                     together, since_commit = 1, 0
                 else:
                     likely = (most - pending) * since_commit // max(pending, 1)
@@ -180,16 +181,17 @@ def _extend(writer: Any, shard: int, items: Iterable[Any], before: int) -> int:
 
 
 def check_task(record: CommitRecord, text: str | None) -> None:
-    """Compare a task with the one that finished its shard.
+    """Compare a task with the one that its shard was made from so far.
 
     Raises:
         MismatchError: it is another one.
     """
     if record.task is not None and text is not None and record.task != text:
+        done = "finished" if record.finished else "begun"
         raise MismatchError(
-            f"shard {record.part.shard} was finished from the task {record.task}, and now its task "
-            f"is {text}. Keep the order of the tasks and add new ones at the end, or give them as "
-            "a mapping of shard to task"
+            f"shard {record.part.shard} was {done} from the task {record.task}, and now its task "
+            f"is {text}. Keep the order of the tasks and add new ones at the end, or give them as a "
+            "mapping of shard to task"
         )
 
 

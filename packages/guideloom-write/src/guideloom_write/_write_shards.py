@@ -13,6 +13,7 @@ moment and with all its processes, goes on when it is called again.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -61,9 +62,9 @@ def write_shards(
     Args:
         storage: the description of the dataset, which is created if there is none.
         tasks: anything: names of files, ranges. Task k writes shard k; or a mapping of shard to
-            task. If a task is made of strings, numbers, None, paths, lists and mappings (at most
-            512 characters as JSON), the finished shard keeps it, and it is an error to give the
-            shard another one later.
+            task. If a task is made of strings, numbers, None, paths, ranges, lists and mappings
+            (at most 512 characters as JSON), the shard keeps it, and giving the shard another one
+            later is an error.
         produce: called with a task, in another process; yields what `append` takes, for documents
             one at a time.
         workers: processes; as many as there are CPUs for this process when left out. With 0 all
@@ -81,12 +82,13 @@ def write_shards(
     Raises:
         TaskError: a task failed, and on_error is "stop". It names the task and its shard and has
             the traceback. What is finished stays; what is not is rolled back.
-        MismatchError: a shard was finished from another task than the one it has now; or the
-            dataset is of another kind, element type or built-in format.
+        MismatchError: a shard was finished or begun from another task than the one it has now; or
+            the dataset is of another kind, element type or built-in format.
         DatasetError, WriteError: the dataset is damaged or cannot be created.
         MissingPackageError: multiprocess or tqdm is not installed, and needed.
         KeyboardInterrupt: the processes have ended, and what they did not commit is rolled back.
     """
+    _check_arguments(storage, produce, resume, options)
     if on_error not in ("stop", "continue"):
         raise ValueError(f'on_error is {on_error!r}; expected "stop" or "continue"')
     if workers is None:
@@ -124,6 +126,37 @@ def write_shards(
     return WriteReport(results.values())
 
 
+def _check_arguments(storage: object, produce: object, resume: bool, options: object) -> None:
+    """Before processes are started.
+
+    Raises:
+        TypeError: one of them is something else.
+    """
+    if not isinstance(storage, Storage):
+        raise TypeError(
+            f"storage is {shown(storage)} ({type(storage).__name__}); expected a storage, such as "
+            "StreamStorage(directory, storage_format)"
+        )
+    if not isinstance(options, ShardOptions):
+        raise TypeError(
+            f"options is {shown(options)} ({type(options).__name__}); expected ShardOptions(…)"
+        )
+    if not callable(produce):
+        raise TypeError(f"produce is {shown(produce)}; expected a function of a task")
+    try:
+        signature = inspect.signature(produce)
+    except (TypeError, ValueError):
+        return  # written in C: it shows when it is called
+    arguments = ("task", "length") if resume else ("task",)
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise TypeError(
+            f"produce{signature} cannot be called as produce({', '.join(arguments)}), which "
+            f"resume={resume} does: {error}"
+        ) from None
+
+
 def _assignments(tasks: Iterable[Any] | Mapping[int, Any]) -> list[Assignment]:
     """The tasks with their shards.
 
@@ -146,7 +179,7 @@ def _known_outcomes(job: ShardJob, assignments: Sequence[Assignment]) -> dict[in
     """Shards for which nothing is to be done, or nothing can be. Creates the dataset.
 
     Raises:
-        MismatchError: a shard was finished from another task.
+        MismatchError: a shard was finished or begun from another task.
     """
     known: dict[int, Outcome] = {}
     with contextlib.closing(job.writer()) as writer:
@@ -157,8 +190,8 @@ def _known_outcomes(job: ShardJob, assignments: Sequence[Assignment]) -> dict[in
             record = writer.last_record(shard) if shard in begun else None
             if record is None:
                 continue
+            check_task(record, text)
             if record.finished:
-                check_task(record, text)
                 known[shard] = Outcome("skipped", length=writer.length(shard))
             elif not job.resume:
                 length = writer.length(shard)

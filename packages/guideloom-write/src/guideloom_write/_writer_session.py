@@ -109,7 +109,7 @@ class WriterSession:
             self._folders.clear()
         return self
 
-    def commit(self) -> None:
+    def commit(self, task: str | None = None) -> None:
         """Make everything that was appended durable and visible."""
         raise NotImplementedError
 
