@@ -24,10 +24,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m guideloom_read.verify",
         description="Check a dataset. Exit status: 0 clean, 1 faults, 2 usage, 3 no dataset.",
     )
-    parser.add_argument("directory")
-    parser.add_argument("--level", choices=LEVELS, default="everything")
-    parser.add_argument("--sample-blocks", type=int, default=1000, metavar="N")
-    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("directory", help="of the dataset")
+    parser.add_argument(
+        "--level",
+        choices=LEVELS,
+        default="everything",
+        help="structure: no data is read; sample: and some blocks of data; everything (default)",
+    )
+    parser.add_argument(
+        "--sample-blocks",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="blocks of 64 KiB in a sample (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the sample (default: %(default)s)"
+    )
     given = parser.parse_args(arguments)
     try:
         report = verify(

@@ -190,8 +190,8 @@ def check_task(record: CommitRecord, text: str | None) -> None:
         done = "finished" if record.finished else "begun"
         raise MismatchError(
             f"shard {record.part.shard} was {done} from the task {record.task}, and now its task "
-            f"is {text}. Keep the order of the tasks and add new ones at the end, or give them as a "
-            "mapping of shard to task"
+            f"is {text}. Keep the order of the tasks and add new ones at the end, or give them as "
+            "a mapping of shard to task"
         )
 
 
