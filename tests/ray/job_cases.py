@@ -11,7 +11,7 @@ from guideloom_read import verify
 from guideloom_write._consolidate import consolidate
 from guideloom_write._files import PosixFiles
 from guideloom_write._job import Job, RunningNote, finish_job, job_path, read_job
-from write.faulty_files import Watched
+from write.faulty_files import Crash, CrashAt, Watched
 from write.known_content import KNOWN_ELEMENTS, Known
 from write.known_documents import KnownDocuments
 from write.known_spans import KnownSpans
@@ -110,3 +110,25 @@ def check_between(known: Known[Any], directory: Path) -> None:
     for shard, length in found.items():
         assert length in {BEFORE.get(shard, 0), AFTER[shard]}
     assert set(found) >= set(BEFORE)
+
+
+def undisturbed(known: Known[Any], directory: Path, *, tasks: PosixFiles | None = None) -> Watched:
+    begin(known, directory)
+    files = Watched()
+    run(known, directory, files, tasks=tasks)
+    check_complete(known, directory)
+    assert files.open_count() == 0
+    return files
+
+
+def crash(
+    known: Known[Any], directory: Path, files: CrashAt, *, tasks: PosixFiles | None = None
+) -> bool:
+    """Run the job until it dies, if it does."""
+    try:
+        run(known, directory, files, tasks=tasks)
+    except Crash:
+        return True
+    finally:
+        files.bury()
+    return False

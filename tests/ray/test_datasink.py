@@ -7,80 +7,28 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from ray import cloudpickle
-from ray.data.block import Block, BlockAccessor
 
 from guideloom import (
-    DataError,
     DatasetNotFoundError,
-    DocumentBytesFormat,
-    DocumentJSONFormat,
-    DocumentNumpyFormat,
-    DocumentStorage,
     MismatchError,
     ShardConflictError,
     StreamNumpyFormat,
-    StreamSpansFormat,
     StreamStorage,
-    StreamWithMetaStorage,
     WriterStateError,
     verify,
 )
 from guideloom_write._files import PosixFiles
 from guideloom_write.ray import GuideLoomDatasink
 
+from .sink_cases import block, complete, files_of, read, run, run_task, shards, storage
+
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
-
-
-def storage(directory: Path) -> DocumentStorage:
-    return DocumentStorage(directory, DocumentBytesFormat())
-
-
-def block(*documents: bytes) -> Block:
-    return pa.table({"document": list(documents)})
-
-
-def shipped(sink: GuideLoomDatasink) -> GuideLoomDatasink:
-    """As a task gets it."""
-    copy: GuideLoomDatasink = cloudpickle.loads(
-        cloudpickle.dumps(sink)  # type: ignore[no-untyped-call]
-    )
-    return copy
-
-
-def run_task(sink: GuideLoomDatasink, number: int, *blocks: Block) -> bytes:
-    return shipped(sink).write(iter(blocks), SimpleNamespace(task_idx=number))
-
-
-def complete(sink: GuideLoomDatasink, records: Iterable[bytes]) -> None:
-    sink.on_write_complete(SimpleNamespace(write_returns=list(records)))
-
-
-def run(sink: GuideLoomDatasink, tasks: Mapping[int, list[Block]]) -> None:
-    """A whole job."""
-    sink.on_write_start()
-    complete(sink, [run_task(sink, number, *blocks) for number, blocks in tasks.items()])
-
-
-def read(directory: Path) -> list[bytes]:
-    with storage(directory).sync_reader() as reader:
-        return list(reader)
-
-
-def shards(directory: Path) -> list[str]:
-    return sorted(path.stem for path in (directory / "commits").glob("*.json"))
-
-
-def files_of(directory: Path, folder: str) -> list[str]:
-    return sorted(path.name for path in (directory / folder).rglob("*") if path.is_file())
 
 
 def test_each_task_writes_its_shard(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -285,83 +233,6 @@ def test_a_task_before_the_start(tmp_path: Path) -> None:
     sink = GuideLoomDatasink(storage(tmp_path / "set"), job="a")
     with pytest.raises(WriterStateError, match="before on_write_start was called"):
         run_task(sink, 0, block(b"0"))
-
-
-@pytest.mark.parametrize(
-    ("to_data", "error"),
-    [(lambda row: row["document"].decode(), DataError), (lambda row: row["x"], KeyError)],
-)
-def test_errors_of_rows(
-    to_data: Callable[[dict[str, Any]], Any], error: type[Exception], tmp_path: Path
-) -> None:
-    """They arrive as they are, and say where."""
-    directory = tmp_path / "set"
-
-    def third(row: dict[str, Any]) -> Any:
-        return to_data(row) if row["document"] == b"2" else row["document"]
-
-    sink = GuideLoomDatasink(storage(directory), job="a", first_shard=7, to_data=third)
-    sink.on_write_start()
-    with pytest.raises(error) as caught:
-        run_task(sink, 4, block(b"0", b"1"), block(b"2"))
-    assert "at row 2 of write task 4 of job 'a', which writes shard 11" in caught.value.__notes__
-    assert files_of(directory, "data") == []
-
-
-TOKENS = StreamNumpyFormat(np.dtype([("tokens", "<u2"), ("mask", "?")]))
-
-
-def test_rows_of_streams(tmp_path: Path) -> None:
-    """Arrays and lists; integers of another width are converted where they fit."""
-    stream = StreamStorage(tmp_path / "set", TOKENS)
-    tokens = np.arange(12).reshape(3, 4)
-    arrays = BlockAccessor.batch_to_block({"tokens": tokens, "mask": tokens % 2 == 0})
-    lists = pa.table({"tokens": [[1, 2], [], [3]], "mask": [[True, False], [], [True]]})
-    run(GuideLoomDatasink(stream, job="a"), {0: [arrays, lists]})
-    with stream.sync_reader() as reader:
-        found = reader.read(0, len(reader))
-    assert found["tokens"].tolist() == [*range(12), 1, 2, 3]
-    assert found["mask"].tolist() == [True, False] * 6 + [True, False, True]
-
-
-@pytest.mark.parametrize("named", [False, True])
-def test_rows_of_streams_with_metadata(named: bool, tmp_path: Path) -> None:
-    dtype = np.dtype([("tokens", "<u2")]) if named else np.dtype("<u2")
-    name = "tokens" if named else "elements"
-    form = StreamSpansFormat(dtype, DocumentJSONFormat())
-    meta = StreamWithMetaStorage(tmp_path / "set", form)
-    rows = pa.table(
-        {name: [[1, 2, 3], [4]], "run_lengths": [[2, 1], [1]], "payloads": [["a", "b"], ["c"]]}
-    )
-    run(GuideLoomDatasink(meta, job="a"), {0: [rows]})
-    with meta.sync_reader() as reader:
-        window = reader.read(0, 4)
-    stream = window.stream["tokens"] if named else window.stream
-    assert stream.tolist() == [1, 2, 3, 4]
-    assert window.span_index.tolist() == [0, 0, 1, 2]
-    assert window.payloads == ["a", "b", "c"]
-    for missing in rows.column_names:
-        other = GuideLoomDatasink(meta, job=f"without-{missing}")
-        other.on_write_start()
-        match = missing if missing != "tokens" else "expected a mapping with the fields"
-        with pytest.raises(DataError, match=match):
-            run_task(other, 0, rows.drop_columns([missing]))
-
-
-def test_rows_of_documents(tmp_path: Path) -> None:
-    """The column `document`, or the whole row."""
-    objects = DocumentStorage(tmp_path / "json", DocumentJSONFormat())
-    run(
-        GuideLoomDatasink(objects, job="a"),
-        {0: [pa.table({"document": ["x", "y"], "id": [1, 2]}), pa.table({"id": [3], "s": ["t"]})]},
-    )
-    with objects.sync_reader() as reader:
-        assert list(reader) == ["x", "y", {"id": 3, "s": "t"}]
-    numbers = DocumentStorage(tmp_path / "numbers", DocumentNumpyFormat("<u2"))
-    arrays = pa.table({"document": [[1, 2], [], [65535]]})
-    run(GuideLoomDatasink(numbers, job="a"), {0: [arrays]})
-    with numbers.sync_reader() as other:
-        assert [document.tolist() for document in other] == [[1, 2], [], [65535]]
 
 
 def test_arguments(tmp_path: Path) -> None:

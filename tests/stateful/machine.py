@@ -84,23 +84,24 @@ class DatasetMachine(WriterRules):
         model.copied = done.version
         assert self.fingerprints.setdefault(now, done.fingerprint) == done.fingerprint
 
-    @rule(remove=st.booleans(), pins=st.none() | st.sets(st.integers(1, 4)), calls=CALLS)
-    def clean(self, remove: bool, pins: set[int] | None, calls: int | None) -> None:
+    @rule(
+        remove=st.booleans(),
+        pins=st.none() | st.sets(st.integers(1, 4)),
+        there=st.booleans(),
+        calls=CALLS,
+    )
+    def clean(
+        self, remove: bool, pins: set[int] | None, there: bool, calls: int | None = None
+    ) -> None:
+        """Clean, with pins of versions that are all there, or with whatever pins."""
         model, files = self.model, DoomedFiles()
+        if pins is not None and there:
+            pins = pins & set(model.versions)
         before = on_disk.file_names(self.directory)
-        notes = on_disk.owner_tokens(self.directory)
-        living = {session.token for session in self.sessions.values()}
-        protected = living & set(notes.values())
-        lost = on_disk.unreferenced(self.directory)
-        lost -= on_disk.of_sessions(lost, protected)
-        dropped = sorted(model.versions)[:-1] if pins is not None else []
-        old = {
-            f"manifests/{_names.manifest_name(version)}"
-            for version in dropped
-            if version not in (pins or ())
-        }
+        lost, old = self.to_be_cleaned(pins)
         files.arm(calls)
         self.changed = True
+        gone = set[str]()
         try:
             report = clean(self.storage(), remove=remove, older_than=0, pinned=pins, files=files)
         except Crash:
@@ -108,22 +109,38 @@ class DatasetMachine(WriterRules):
             gone = before - on_disk.file_names(self.directory)
             assert gone <= lost | old
             assert remove or not gone
+        except ValueError:
+            assert pins is not None
+            assert pins - set(model.versions)
+            assert before == on_disk.file_names(self.directory)
         else:
+            assert pins is None or pins <= set(model.versions)
             assert (set(report.orphans), set(report.manifests)) == (lost, old)
             gone = before - on_disk.file_names(self.directory)
             assert gone == (lost | old if remove else set())
-        there = on_disk.manifest_versions(self.directory)
-        model.versions = {v: seen for v, seen in model.versions.items() if v in there}
+        left = on_disk.manifest_versions(self.directory)
+        model.versions = {v: seen for v, seen in model.versions.items() if v in left}
         for session in self.sessions.values():
             robbed = on_disk.of_sessions(gone, {session.token})
             places = (re.match(r"data/\d+/(\d+)-", name) for name in robbed)
             session.robbed |= {int(place[1]) for place in places if place is not None}
 
+    def to_be_cleaned(self, pins: set[int] | None) -> tuple[set[str], set[str]]:
+        """What nothing refers to and no living writer has made; and versions without a pin."""
+        notes = on_disk.owner_tokens(self.directory)
+        living = {session.token for session in self.sessions.values()}
+        lost = on_disk.unreferenced(self.directory)
+        lost -= on_disk.of_sessions(lost, living & set(notes.values()))
+        if pins is None:
+            return lost, set()
+        dropped = [version for version in sorted(self.model.versions)[:-1] if version not in pins]
+        return lost, {f"manifests/{_names.manifest_name(version)}" for version in dropped}
+
     @rule(slot=SLOTS, appends=APPENDS)
     def clean_while_writing(self, slot: int, appends: Appends) -> None:
         """What a living writer has not committed yet stays."""
         self.write(slot, appends, together=True, calls=None)
-        self.clean(remove=True, pins=None, calls=None)
+        self.clean(remove=True, pins=None, there=True)
         self.commit(slot, None)
 
     # Readers

@@ -15,7 +15,7 @@ import logging
 from write.power_loss import SEED, Campaign, Tally, memory_folder
 from write.power_scenarios import KINDS, scenarios
 
-SAMPLES = 250
+SAMPLES = 150
 """At each point; enough for all states in one round, so that all of them differ in kind."""
 
 
