@@ -21,6 +21,7 @@ import numpy as np
 import ray
 import ray.data
 from numpy.typing import NDArray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from guideloom import (
     DocumentBytesFormat,
@@ -136,8 +137,7 @@ class Numbered:
         kill_at: the process that comes to this row first kills itself.
         wait_at: tasks that come to these rows wait until the file ``go`` is there, and say so by
             the file ``waiting``.
-        on_node: the first task in its 30th row on this node waits, and says so; on others, tasks
-            wait until it has said so.
+        on_node: the first task that comes to its 30th row on this node waits, and says so.
     """
 
     def __init__(
@@ -158,19 +158,13 @@ class Numbered:
         if number == self._kill_at and self._tell("killed"):
             os.kill(os.getpid(), signal.SIGKILL)
         if self._on_node is not None and number % 40 == 30:
-            self._meet_on_node()
+            here = ray.get_runtime_context().get_node_id() == self._on_node
+            if here and self._tell("waiting"):
+                self._wait_for("go")
         elif self._wait_at is not None and number >= self._wait_at:
             self._tell("waiting")
             self._wait_for("go")
         return b"%08d" % number + bytes(DOCUMENT_BYTES)
-
-    def _meet_on_node(self) -> None:
-        """The first process on the node waits to be killed; the others wait for it."""
-        if ray.get_runtime_context().get_node_id() == self._on_node:
-            if self._tell("waiting"):
-                self._wait_for("go")
-        else:
-            self._wait_for("waiting")
 
     def _tell(self, what: str) -> bool:
         """Whether this process is the first to do so."""
@@ -208,7 +202,12 @@ def write(
     sink = GuideLoomDatasink(
         documents(directory), job="numbers", to_data=Numbered(f"{directory}.told", **numbered)
     )
-    ray.data.range(rows, override_num_blocks=blocks).write_datasink(sink)
+    where = {}
+    if "on_node" in numbered:  # as long as it lives; Ray may leave a node idle for minutes
+        on_node = NodeAffinitySchedulingStrategy(numbered["on_node"], soft=True)
+        where = {"scheduling_strategy": on_node}
+    dataset = ray.data.range(rows, override_num_blocks=blocks)
+    dataset.write_datasink(sink, ray_remote_args=where)
     return {"said": said}
 
 
