@@ -15,7 +15,7 @@ import logging
 from write.power_loss import SEED, Campaign, Tally, memory_folder
 from write.power_scenarios import KINDS, scenarios
 
-SAMPLES = 150
+SAMPLES = {"stream": 200, "document": 70, "stream-with-meta": 40}
 """At each point; enough for all states in one round, so that all of them differ in kind."""
 
 
@@ -24,7 +24,9 @@ def look_at(kind: str, states: int, seed: int) -> Tally:
     total = Tally()
     while total.states < states and not total.bad:
         with memory_folder() as folder:
-            campaign = Campaign(KINDS[kind], folder, seed=seed, samples=SAMPLES, thorough=True)
+            campaign = Campaign(
+                KINDS[kind], folder, seed=seed, samples=SAMPLES[kind], thorough=True
+            )
             for scenario in scenarios(kind):
                 for name, tally in (
                     (scenario.name, campaign.run(scenario)),
