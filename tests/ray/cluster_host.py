@@ -12,6 +12,7 @@ import ctypes
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -150,6 +151,7 @@ def started_host() -> Host:
 
 
 def main() -> None:
+    parent = os.getppid()
     # Whoever loses its parent becomes a child of this process, so that none is forgotten.
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -160,6 +162,8 @@ def main() -> None:
         end_all()
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"processes took {usage.ru_utime + usage.ru_stime:.1f} s of processors")
+        if os.getppid() != parent:  # the tests were killed, and nobody else tidies up
+            shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 
 def obey(host: Host, answers: TextIO) -> None:
