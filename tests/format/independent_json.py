@@ -99,6 +99,12 @@ def _no_constant(name: str) -> NoReturn:
     raise RefusedError(f"{name} is not JSON")
 
 
+def _float64(digits: str) -> float:
+    if abs(float(digits)) == float("inf"):
+        raise RefusedError(f"{digits} is beyond the numbers of float64")
+    return float(digits)
+
+
 def read_sealed(path: Path, limit: int) -> "Members":
     """The object in a sealed file of at most `limit` bytes."""
     if regular_size(path) > limit:
@@ -112,6 +118,7 @@ def read_sealed(path: Path, limit: int) -> "Members":
             body.decode("ascii") + "}",
             object_pairs_hook=_strict_object,
             parse_constant=_no_constant,
+            parse_float=_float64,
         )
     except (ValueError, RecursionError) as error:
         raise RefusedError(f"{path}: {error}") from error

@@ -140,6 +140,8 @@ def raw_values() -> list[bytes]:
         b"NaN",
         b"Infinity",
         b"-Infinity",
+        b"1e400",
+        b"-1E999",
         b"9" * 5000,
         b"-" + b"9" * 5000,
         b"[" * 10**5 + b"]" * 10**5,

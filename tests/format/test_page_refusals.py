@@ -219,6 +219,7 @@ BODIES = [
     (b'{"x": {"y": 1, "y": 1}, ', "stands twice"),
     (b'{"x": NaN, ', "NaN is not JSON"),
     (b'{"x": [-Infinity], ', "-Infinity is not JSON"),
+    (b'{"x": 1e309, ', "1e309 is beyond those of 64 bits"),
     (b'{"x": "\xc3\xa4", ', "is not the JSON"),
     (b'{"x": "\n", ', "is not the JSON"),
     (b"{'x': 1, ", "is not the JSON"),

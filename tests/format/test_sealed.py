@@ -85,6 +85,8 @@ def test_hostile_values_under_a_correct_seal_are_refused(value: bytes) -> None:
         (b'{"b":{"a":0,"a":1}', r"the member 'a' stands twice"),
         (b'{"a":NaN', r"NaN is not JSON"),
         (b'{"a":-Infinity', r"-Infinity is not JSON"),
+        (b'{"a":1e400', r"the number 1e400 is beyond those of 64 bits"),
+        (b'{"a":[-2.5E999]', r"the number -2.5E999 is beyond those of 64 bits"),
         (b'{"a":0}{"b":0', r"Extra data"),
         (b'{"a":0} x {"b":0', r"Extra data"),
         (b"", r"Expecting value"),

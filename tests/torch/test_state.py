@@ -185,6 +185,13 @@ def _without(*names: str) -> Callable[[State], Any]:
         (_with(position=12), "has position 12; expected 0 to 11"),
         (_with(position=-1), "has position -1; expected 0 to 11"),
         (_with(position=2.0), "has position 2.0; expected 0 to 11"),
+        (_with(manifest_version="2"), "has manifest_version '2'; expected None or 0 to 9{8}$"),
+        (_with(manifest_version=-1), "has manifest_version -1; expected None or 0 to 9{8}$"),
+        (_with(manifest_version=True), "has manifest_version True; expected None or 0 to 9{8}$"),
+        (
+            _with(manifest_version=10**16),
+            "has manifest_version 1(0){16}; expected None or 0 to 9{8}$",
+        ),
         (_with(position=True), "has position True; expected 0 to 11"),
         (_with(position="2"), "has position '2'; expected 0 to 11"),
         (_with(position=2**80), "has position 1208925819614629174706176; expected 0 to 11"),

@@ -15,6 +15,7 @@ parsing, and parses only what it covers. Every changed, lost or added byte is an
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -138,7 +139,16 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:80]} is beyond those of 64 bits")
+    return number
+
+
+_DECODER = json.JSONDecoder(
+    parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_duplicates
+)
 
 
 def _strict_json(data: bytes, where: str) -> Any:

@@ -15,7 +15,7 @@ World size, batch size, workers and prefetching are not part of it: they may cha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from guideloom_format import StateMismatchError
 from guideloom_format._integers import shown
@@ -50,7 +50,7 @@ def pinned_version(state: Any, order: Mapping[str, int | str | bool]) -> int | N
     if not isinstance(state, Mapping) or state.get("dataset") == order["dataset"]:
         return None
     version = state.get("manifest_version")
-    return version if type(version) is int and 0 <= version <= MAX_MANIFEST_VERSION else None
+    return version if _is_manifest_version(version) else None
 
 
 def read_state(
@@ -96,4 +96,14 @@ def read_state(
             raise StateMismatchError(
                 f"the loader state has {name} {shown(value)}; expected {interval}"
             )
+    pinned = state.get("manifest_version")
+    if pinned is not None and not _is_manifest_version(pinned):
+        raise StateMismatchError(
+            f"the loader state has manifest_version {shown(pinned)}; expected None or 0 to "
+            f"{MAX_MANIFEST_VERSION}"
+        )
     return state["epoch"], state["position"]
+
+
+def _is_manifest_version(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= MAX_MANIFEST_VERSION
