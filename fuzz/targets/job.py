@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from guideloom_format import CommitRecord, DamagedFileError, Header, UnsupportedFormatError
+from guideloom_format._job import Job
 from guideloom_format._parts import DATA_ROLES
-from guideloom_write._job import Job
 from targets.base import Bytes2Bytes, Target, attempt
 from targets.header import header_of
 from targets.memory_io import OWNER

@@ -148,7 +148,7 @@ def test_integers_outside_their_interval_are_refused(path: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize("path", INTEGERS, ids="/".join)
-@pytest.mark.parametrize("text", [b"4.0", b"1.0", b"1e0", b"4E0", b"true", b'"4"', b"1e999"])
+@pytest.mark.parametrize("text", [b"4.0", b"1.0", b"1e0", b"4E0", b"true", b'"4"', b"1e300"])
 def test_only_json_integers_are_integers(path: tuple[str, ...], text: bytes) -> None:
     with pytest.raises(DamagedFileError, match=rf"{where(path)}{path[-1]} is "):
         decode(with_raw_value(DATA, path, text))

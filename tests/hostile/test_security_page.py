@@ -16,13 +16,13 @@ from format.independent_writing import HandWriter, MadePart
 from format.member_changes import change_members, put
 from guideloom_format import ShardConflictError, crc32c
 from guideloom_format._header import MAX_HEADER_BYTES
+from guideloom_format._job import MAX_JOB_BYTES
 from guideloom_format._manifest import MAX_MANIFEST_BYTES
 from guideloom_format._names import MAX_COMPONENTS
 from guideloom_format._record import MAX_RECORD_BYTES
 from guideloom_format._sealed import MOST_NESTED
 from guideloom_read import verify
 from guideloom_read._reader import MUCH_MEMORY
-from guideloom_write._job import MAX_JOB_BYTES
 from hostile.good_datasets import DATA, bases, contents, more_data, storage
 from hostile.parsing import manifest_of, memory_of_parsing, said_of_nesting
 from hostile.sabotages import SABOTAGES

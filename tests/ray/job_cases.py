@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from guideloom_format import Header
+from guideloom_format._job import Job
 from guideloom_read import verify
 from guideloom_write._consolidate import consolidate
 from guideloom_write._files import PosixFiles
-from guideloom_write._job import Job, RunningNote, finish_job, job_path, read_job
+from guideloom_write._job import RunningNote, finish_job, job_path, read_job
 from write.faulty_files import Crash, CrashAt, Watched
 from write.known_content import KNOWN_ELEMENTS, Known
 from write.known_documents import KnownDocuments

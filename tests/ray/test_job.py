@@ -18,6 +18,7 @@ from guideloom_format import (
     WriteError,
 )
 from guideloom_format._sealed import seal, unseal
+from guideloom_read import verify
 from guideloom_write._clean import clean
 from guideloom_write._job import (
     RunningNote,
@@ -250,9 +251,30 @@ def test_clean_keeps_what_a_decided_job_will_publish(known: Known[Any], tmp_path
     assert crash(known, directory, CrashAt(decided + 2))
     assert is_decided(directory)
     assert known.visible(directory) == BEFORE
+    report = verify(directory, level="structure")
+    assert (report.faults, report.orphans) == ([], [])
     clean(storage_of(known, directory), remove=True, older_than=0.0, files=Watched())
     run(known, directory, Watched())
     check_complete(known, directory)
+
+
+def test_verify_names_a_damaged_decision(tmp_path: Path) -> None:
+    known = KNOWN_ELEMENTS
+    directory = tmp_path / "set"
+    begin(known, directory)
+    run(known, directory, Watched())
+    path = Path(job_path(str(directory), JOB))
+    intact = path.read_bytes()
+    for damaged in (b"", intact[:-1], intact.replace(b"books", b"looks")):
+        path.write_bytes(damaged)
+        (fault,) = verify(directory).faults
+        assert (fault.file, fault.start, fault.stop) == (f"jobs/{JOB}.json", 0, len(damaged))
+    job = json.loads(intact) | {"records": ["x"]}
+    path.write_bytes(seal({name: value for name, value in job.items() if name != "crc32c"}))
+    (fault,) = verify(directory).faults
+    assert f"a record of job '{JOB}'" in fault.problem
+    path.write_bytes(intact)
+    assert verify(directory)
 
 
 def test_clean_keeps_what_a_running_job_has_written(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@
     commits/0000004-0001.json                          record that publishes part 1 of shard 4
     data/0000/0000004-0001-9f3c21ab5d0e7711.elements   its files: stem + "." + role
     manifests/00000003.json, manifest.json             consolidated tables of all parts
+    owners/0000004.json                                who writes shard 4
+    jobs/nightly.json                                  parts that a job publishes together
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ _COMPONENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 _COMMIT = re.compile(r"([0-9]{7,10})-([0-9]{4,7})\.json", re.ASCII)
 _MANIFEST = re.compile(r"[0-9]{8}\.json", re.ASCII)
 _OWNER = re.compile(r"[0-9]{7,10}\.json", re.ASCII)
+_JOB = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", re.ASCII)
 _TOKEN = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
@@ -88,6 +91,22 @@ def parse_owner_name(name: str) -> int | None:
         return None
     shard = int(name.removesuffix(".json"))
     return shard if shard <= MAX_SHARD and owner_name(shard) == name else None
+
+
+def job_name(job: str) -> str:
+    """File name of the decision about a job, inside `jobs/`."""
+    return f"{job}.json"
+
+
+def parse_job_name(name: str) -> str | None:
+    """The job in the name of a file in `jobs/`; None for any other file there."""
+    job = name.removesuffix(".json")
+    return job if job != name and is_job_name(job) else None
+
+
+def is_job_name(text: str) -> bool:
+    """Whether `text` can name a job: 1 to 200 of ``[A-Za-z0-9._-]`` without a leading dot."""
+    return _JOB.fullmatch(text) is not None
 
 
 def temporary_name(name: str, token: str) -> str:

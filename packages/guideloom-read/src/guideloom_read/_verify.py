@@ -2,7 +2,7 @@
 
 ::
 
-    _verify_structure    header, every record and manifest, what they say of each other, sizes
+    _verify_structure    header, every record, manifest and job, what they say of each other, sizes
     _verify_data         checksums of blocks and files, and the ends in them
 """
 
@@ -34,9 +34,9 @@ def verify(
     Args:
         directory: of the dataset.
         io: the backend; `PosixPreadIO()` when left out.
-        level: ``"structure"`` reads no data file: header, records, manifests, and the sizes of all
-            files. ``"sample"`` does that and checks some blocks, chosen at random. With
-            ``"everything"`` every byte is read and checked.
+        level: ``"structure"`` reads no data file: header, records, manifests, decided jobs, and
+            the sizes of all files. ``"sample"`` does that and checks some blocks, chosen at
+            random. With ``"everything"`` every byte is read and checked.
         sample_blocks: how many blocks of 64 KiB a sample has, over all files.
         seed: of the choice; the same seed chooses the same blocks.
 
@@ -59,7 +59,7 @@ def verify(
         found = survey(session, path, report)
         if found is None:
             return report
-        header, table = found
+        header, table = found.header, found.table
         report.parts = len(table)
         sound = wrong_sizes(session, table, report)
         check = DataCheck(session, header, table, sound, report)
@@ -67,7 +67,7 @@ def verify(
             check.everything()
         elif level == "sample":
             check.sample(blocks, as_index("seed", seed, 0, None))
-        report.orphans = orphans(session, header, table)
+        report.orphans = orphans(session, found)
     finally:
         session.close()
     return report

@@ -40,8 +40,9 @@ class VerifyReport:
         nbytes: bytes of data files whose checksums were computed.
         faults: structure first, then in order of the parts; empty if everything is as it was
             committed.
-        orphans: files that nothing refers to, which killed writers leave; not a fault. None if
-            the storage cannot list.
+        orphans: files that no record, manifest or decided job refers to, which killed writers
+            leave, and which writers at work have not committed yet; not a fault. None if the
+            storage cannot list.
     """
 
     level: Level = "everything"

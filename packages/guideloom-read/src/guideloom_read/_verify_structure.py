@@ -1,8 +1,10 @@
-"""Header, records and manifests for `verify`: each damaged one is a fault and hides no other."""
+"""The files of structure for `verify`: each damaged one is a fault and hides no other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +23,7 @@ from guideloom_format import (
     _names,
 )
 from guideloom_format._committed import place_of, places_of
+from guideloom_format._job import MAX_JOB_BYTES, Job
 from guideloom_format._manifest import MAX_MANIFEST_BYTES
 from guideloom_format._parts import ROLES_OF_KIND, gap_error
 from guideloom_format._record import MAX_RECORD_BYTES
@@ -31,10 +34,23 @@ Made = TypeVar("Made")
 _FOLDERS = (_names.COMMITS, _names.MANIFESTS, _names.OWNERS, _names.JOBS)
 
 
-def survey(
-    session: IOSession, directory: str, report: VerifyReport
-) -> tuple[Header, PartTable] | None:
-    """Header and the parts that are known in spite of what is damaged; None without a header."""
+@dataclass(frozen=True)
+class Structure:
+    """What could be read of a dataset's structure.
+
+    Attributes:
+        header: of the dataset.
+        table: the parts that are known in spite of what is damaged.
+        waiting: stems of the parts that a job has decided to publish.
+    """
+
+    header: Header
+    table: PartTable
+    waiting: frozenset[str]
+
+
+def survey(session: IOSession, directory: str, report: VerifyReport) -> Structure | None:
+    """What can be read in spite of what is damaged; None without a header."""
     try:
         header = read_header(session, directory)
     except (DatasetNotFoundError, ReadError):
@@ -57,7 +73,7 @@ def survey(
             f"{directory} has no {_names.MANIFEST}, and this storage cannot list commit records. "
             "Consolidate the dataset where it was written"
         )
-    return header, look.all_parts(listed or [], newest)
+    return Structure(header, look.all_parts(listed or [], newest), look.waiting())
 
 
 def _same_rows(new: PartTable, at: NDArray[np.int64], old: PartTable) -> NDArray[np.bool_]:
@@ -148,6 +164,26 @@ class _Look:
             found = PartTable.from_parts(new.values(), roles)
         return found if manifest is None else manifest.table.merged(found)
 
+    def waiting(self) -> frozenset[str]:
+        """Stems of the parts of all decided jobs, whether their records are published or not."""
+        stems: set[str] = set()
+        for entry in sorted(self._session.list_names(_names.JOBS) or ()):
+            if _names.parse_job_name(entry) is not None:
+                records = self._decoded(
+                    f"{_names.JOBS}/{entry}", MAX_JOB_BYTES, partial(self._records, entry)
+                )
+                stems.update(record.part.stem for record in records or ())
+        return frozenset(stems)
+
+    def _records(self, entry: str, data: bytes) -> list[CommitRecord]:
+        job = Job.decode(
+            data,
+            dataset_id=self._header.dataset_id,
+            name=entry.removesuffix(".json"),
+            where=f"{_names.JOBS}/{entry}",
+        )
+        return [record for record, _ in job.parts(self._header)]
+
     def _find_gaps(self, places: list[int]) -> None:
         expected = 0
         for place in places:
@@ -218,14 +254,15 @@ def wrong_sizes(
     return sound
 
 
-def orphans(session: IOSession, header: Header, table: PartTable) -> list[str] | None:
+def orphans(session: IOSession, structure: Structure) -> list[str] | None:
     """What lies in the dataset's own folders and nothing refers to; None if it cannot be listed."""
     data = session.list_names(_names.DATA)
     if data is None:
         return None
     found = []
-    stems = {stem.decode("ascii") for stem in table.stem.tolist()}
-    known = {_names.data_name(stem, role) for stem in stems for role in ROLES_OF_KIND[header.kind]}
+    stems = structure.waiting | {stem.decode("ascii") for stem in structure.table.stem.tolist()}
+    roles = ROLES_OF_KIND[structure.header.kind]
+    known = {_names.data_name(stem, role) for stem in stems for role in roles}
     folders = {name.rpartition("/")[0] for name in known}
     folders |= {f"{_names.DATA}/{name}" for name in data if name.isdecimal()}  # of writers
     parents = {folder.rpartition("/")[0] for folder in folders}

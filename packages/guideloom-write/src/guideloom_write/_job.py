@@ -18,10 +18,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from guideloom_format import (
     CommitRecord,
@@ -32,6 +31,7 @@ from guideloom_format import (
     WriteError,
     _names,
 )
+from guideloom_format._job import MAX_JOB_BYTES, Job
 from guideloom_format._members import Members
 from guideloom_format._record import MAX_RECORD_BYTES
 from guideloom_format._sealed import FORMAT, seal, unseal
@@ -40,10 +40,8 @@ from guideloom_write._files import PosixFiles
 from guideloom_write._process import this_process
 from guideloom_write._publish import durable_file, link_exclusively, publish_once
 
-MAX_JOB_BYTES = 1 << 30
 _RUNNING = ".running"
 _MAX_NOTE_BYTES = 1 << 14
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", re.ASCII)
 _SHOWN = 5
 _logger = logging.getLogger("guideloom_write")
 
@@ -56,7 +54,7 @@ def check_job_name(name: object) -> str:
     """
     if not isinstance(name, str):
         raise TypeError(f"job is {type(name).__name__}; expected a string that names the job")
-    if _NAME.fullmatch(name) is None:
+    if not _names.is_job_name(name):
         raise ValueError(
             f"job is {name[:80]!r}; expected 1 to 200 of the characters A-Z a-z 0-9 . _ - without "
             "a leading dot, since jobs/NAME.json is named after it"
@@ -66,59 +64,7 @@ def check_job_name(name: object) -> str:
 
 def job_path(directory: str, name: str) -> str:
     """Where a job's decision is."""
-    return os.path.join(directory, _names.JOBS, f"{name}.json")
-
-
-@dataclass(frozen=True)
-class Job:
-    """A decided job.
-
-    Attributes:
-        dataset_id: of the dataset that it belongs to.
-        name: of the job.
-        records: the commit records of its parts, as they are published, in order of place.
-    """
-
-    dataset_id: str
-    name: str
-    records: tuple[bytes, ...]
-
-    def encode(self) -> bytes:
-        """The file."""
-        members = {
-            "format": FORMAT,
-            "type": "job",
-            "dataset_id": self.dataset_id,
-            "job": self.name,
-            "records": [record.decode("ascii") for record in self.records],
-        }
-        return seal(members, compact=True)
-
-    @classmethod
-    def decode(cls, data: bytes, *, dataset_id: str, name: str, where: str) -> Job:
-        """The job in a file that is named after it.
-
-        Raises:
-            DamagedFileError: a damaged file, or one of something else.
-        """
-        members = Members(unseal(data, where), where)
-        members.expect("format", FORMAT, "the file of a GuideLoom dataset")
-        members.expect("type", "job", f"the file lies in {_names.JOBS}/")
-        members.expect("dataset_id", dataset_id, "the dataset that the file lies in")
-        members.expect("job", name, "from the file's name")
-        return cls(
-            dataset_id,
-            name,
-            tuple(text.encode("ascii", "replace") for text in members.strings("records")),
-        )
-
-    def parts(self, header: Header) -> list[tuple[CommitRecord, bytes]]:
-        """The records, decoded, and as they are published.
-
-        Raises:
-            DamagedFileError: one of them is none.
-        """
-        return [(_decoded(record, header, self.name), record) for record in self.records]
+    return os.path.join(directory, _names.JOBS, _names.job_name(name))
 
 
 def read_job(files: PosixFiles, directory: str, header: Header, name: str) -> Job | None:
@@ -142,8 +88,8 @@ def decided_records(files: PosixFiles, directory: str, header: Header) -> Iterat
         DamagedFileError: a decision is damaged, so that nobody can say what it names.
     """
     for entry in sorted(files.list_names(os.path.join(directory, _names.JOBS))):
-        name = entry.removesuffix(".json")
-        if name != entry and _NAME.fullmatch(name):
+        name = _names.parse_job_name(entry)
+        if name is not None:
             job = read_job(files, directory, header, name)
             for record, _ in job.parts(header) if job is not None else ():
                 yield record
@@ -203,7 +149,7 @@ def running_since(files: PosixFiles, directory: str) -> list[tuple[str, float, f
     found = []
     for entry in files.list_names(folder):
         name = entry.removesuffix(_RUNNING)
-        if name != entry and _NAME.fullmatch(name):
+        if name != entry and _names.is_job_name(name):
             path = os.path.join(folder, entry)
             began = 0  # what cannot be read says that all may be wanted
             with contextlib.suppress(FileNotFoundError):
@@ -385,15 +331,3 @@ def _who(found: bytes | str, header: Header, shard: int, part: int) -> str:
         found, dataset_id=header.dataset_id, kind=header.kind, shard=shard, part=part
     )
     return str(record.owner)
-
-
-def _decoded(record: bytes, header: Header, name: str) -> CommitRecord:
-    where = f"a record of job {name!r}"
-    members = Members(unseal(record, where), where)
-    return CommitRecord.decode(
-        record,
-        dataset_id=header.dataset_id,
-        kind=header.kind,
-        shard=members.integer("shard", _names.MAX_SHARD),
-        part=members.integer("part", _names.MAX_PART),
-    )
