@@ -1,8 +1,8 @@
 """Every bit of every file of a dataset with all sorts of files; see also `test_damage_sweep.py`.
 
-What `verify` does not find, and why: the notes of writers and of running jobs, which are advice,
-and decided jobs, which are read when a job is published again. No reader looks at them, so data
-stays right; who does, says what is wrong or goes on without.
+What `verify` does not find, and why: the notes of writers and of running jobs, which are advice.
+No reader looks at them or at decided jobs, so data stays right; who does, says what is wrong or
+goes on without.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from read.damage import Damage
-from read.whole_datasets import KINDS, NOT_OF_THE_DATA, Tally, Whole, sort_of, sweep
+from read.whole_datasets import ADVICE, KINDS, Tally, Whole, sort_of, sweep
 
 SEED = int(os.environ.get("GUIDELOOM_SEED", "0"))
 ONE_OF = {"manifests/": 10, "owners/": 20, "jobs/": 20}
@@ -30,7 +30,7 @@ def one_of(name: str) -> int:
 
 def shown(kind: str, tallies: dict[str, Tally]) -> str:
     lines = [f"{sort:14} {tally}" for sort, tally in tallies.items()]
-    looked_at = [tally for sort, tally in tallies.items() if f"{sort}/" not in NOT_OF_THE_DATA]
+    looked_at = [tally for sort, tally in tallies.items() if sort not in ADVICE]
     found, tried = (sum(getattr(one, name) for one in looked_at) for name in ("found", "tried"))
     return "\n".join([f"{kind}, seed {SEED}: detected {found} of {tried}", *lines])
 
@@ -38,7 +38,7 @@ def shown(kind: str, tallies: dict[str, Tally]) -> str:
 def check(kind: str, tallies: dict[str, Tally]) -> None:
     print(shown(kind, tallies))
     for sort, tally in tallies.items():
-        expected = 0 if f"{sort}/" in NOT_OF_THE_DATA else tally.tried
+        expected = 0 if sort in ADVICE else tally.tried
         assert tally.found == expected, sort
 
 
