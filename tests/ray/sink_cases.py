@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 from ray import cloudpickle
@@ -30,12 +31,12 @@ def shipped(sink: GuideLoomDatasink) -> GuideLoomDatasink:
     return copy
 
 
-def run_task(sink: GuideLoomDatasink, number: int, *blocks: Block) -> bytes:
+def run_task(sink: GuideLoomDatasink, number: int, *blocks: Block) -> Any:
     return shipped(sink).write(iter(blocks), SimpleNamespace(task_idx=number))
 
 
-def complete(sink: GuideLoomDatasink, records: Iterable[bytes]) -> None:
-    sink.on_write_complete(SimpleNamespace(write_returns=list(records)))
+def complete(sink: GuideLoomDatasink, returned: Iterable[Any]) -> None:
+    sink.on_write_complete(SimpleNamespace(write_returns=list(returned)))
 
 
 def run(sink: GuideLoomDatasink, tasks: Mapping[int, list[Block]]) -> None:

@@ -20,6 +20,7 @@ from guideloom import (
     ShardConflictError,
     StreamNumpyFormat,
     StreamStorage,
+    WriteError,
     WriterStateError,
     verify,
 )
@@ -55,7 +56,7 @@ def test_jobs_go_behind_what_is_there(tmp_path: Path) -> None:
     directory = tmp_path / "set"
     with storage(directory).sync_writer() as writer:
         writer.append(6, b"before")
-    run(GuideLoomDatasink(storage(directory), job="a"), {0: [block(b"0")], 2: [block(b"2")]})
+    run(GuideLoomDatasink(storage(directory), job="a"), {0: [block(b"0")], 1: [], 2: [block(b"2")]})
     assert shards(directory) == ["0000006-0000", "0000007-0000", "0000009-0000"]
     for path in (directory / "commits").iterdir():
         path.unlink()
@@ -95,7 +96,7 @@ def test_a_task_that_is_run_again_leaves_no_duplicate(tmp_path: Path) -> None:
     sink._to_data = lambda row: row["document"]
     complete(sink, [first, run_task(sink, 1, block(b"2", b"3"))])
     assert read(directory) == [b"0", b"1", b"2", b"3"]
-    token = json.loads(second)["token"]
+    token = json.loads(second.record)["token"]
     orphans = verify(directory).orphans
     assert orphans
     assert all(token in name for name in orphans)
@@ -106,7 +107,7 @@ def test_a_complete_job_is_not_run_again(tmp_path: Path, caplog: pytest.LogCaptu
     run(GuideLoomDatasink(storage(directory), job="a"), {0: [block(b"0")]})
     before = files_of(directory, ".")
     with caplog.at_level(logging.INFO, "guideloom_write"):
-        run(GuideLoomDatasink(storage(directory), job="a"), {0: [block(b"0")], 5: [block(b"5")]})
+        run(GuideLoomDatasink(storage(directory), job="a"), {0: [block(b"0")], 1: [block(b"5")]})
     assert "an earlier run of it has written everything" in caplog.messages[0]
     assert files_of(directory, ".") == before
     assert read(directory) == [b"0"]
@@ -156,7 +157,7 @@ def test_nothing_to_write(tmp_path: Path) -> None:
         run_task(sink, 1, nothing.slice(0, 0)),
         run_task(sink, 2, nothing),
     ]
-    assert records == [b"", b"", b""]
+    assert [done.record for done in records] == [b"", b"", b""]
     complete(sink, records)
     complete(GuideLoomDatasink(stream, job="b"), [])  # Ray does not call on_write_start then
     assert shards(directory) == []
@@ -165,6 +166,24 @@ def test_nothing_to_write(tmp_path: Path) -> None:
     documents = GuideLoomDatasink(storage(tmp_path / "documents"), job="a")
     run(documents, {0: [block(b"", b"")]})
     assert read(tmp_path / "documents") == [b"", b""]
+
+
+@pytest.mark.parametrize("kept", [(), (1,), (2,), (0, 2), (1, 2), (1, 2, 2), (0, 1, None)])
+def test_results_that_ray_has_lost_are_not_taken_for_tasks_without_rows(
+    kept: tuple[int | None, ...], tmp_path: Path
+) -> None:
+    """Ray 2.44 says of a job whose node was killed that all went well, and has no results."""
+    directory = tmp_path / "set"
+    sink = GuideLoomDatasink(storage(directory), job="a")
+    sink.on_write_start()
+    returned = {k: run_task(sink, k, block(b"%d" % k)) for k in range(3)} | {None: None}
+    with pytest.raises(WriteError, match=rf"gives {len(kept)} results, of .* run the same"):
+        complete(sink, [returned[k] for k in kept])
+    assert shards(directory) == []
+    assert not sink.finish_earlier_run()
+    sink.on_write_start()
+    complete(sink, [run_task(sink, k, block(b"%d" % k)) for k in range(3)])
+    assert read(directory) == [b"0", b"1", b"2"]
 
 
 def test_a_failed_job_leaves_nothing_visible(

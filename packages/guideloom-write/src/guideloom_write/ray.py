@@ -17,27 +17,24 @@ import contextlib
 import copy
 import logging
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from guideloom_format import (
-    DataError,
     DatasetNotFoundError,
     DocumentStorage,
     MismatchError,
     MissingPackageError,
-    StreamSpansFormat,
     StreamStorage,
     StreamWithMetaStorage,
+    WriteError,
     WriterStateError,
     _names,
 )
 from guideloom_format._header import Header
 from guideloom_format._integers import as_index
-from guideloom_format._parts import DOCUMENT
 from guideloom_format._storage import Storage
 from guideloom_write._dataset import consolidated, errors_named, open_existing, open_or_create
 from guideloom_write._files import PosixFiles
@@ -48,12 +45,13 @@ from guideloom_write._job import (
     read_job,
     running_since,
 )
-from guideloom_write._owners import REFRESH_AFTER
 from guideloom_write._writers import DocumentWriter
 
 try:
     from ray.data import Datasink
-    from ray.data.block import Block, BlockAccessor
+    from ray.data.block import Block
+
+    from guideloom_write._ray_rows import Rows, conversion
 except ImportError as _error:
     raise MissingPackageError(
         f"guideloom_write.ray needs Ray Data, which cannot be imported ({_error}). Install it "
@@ -75,7 +73,20 @@ class _Run:
     decided: bool
 
 
-class GuideLoomDatasink(Datasink[bytes]):
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a task did.
+
+    Attributes:
+        task: its number.
+        record: the commit record of its part; nothing if it had no rows, or the job is decided.
+    """
+
+    task: int
+    record: bytes
+
+
+class GuideLoomDatasink(Datasink[_Written]):
     """Writes the rows of a Ray dataset to shards, each exactly once.
 
     ::
@@ -128,7 +139,7 @@ class GuideLoomDatasink(Datasink[bytes]):
             if first_shard is None
             else as_index("first_shard", first_shard, 0, _names.MAX_SHARD)
         )
-        self._to_data = to_data or _conversion(storage)
+        self._to_data = to_data or conversion(storage)
         self._user = user
         self._run: _Run | None = None
 
@@ -183,11 +194,11 @@ class GuideLoomDatasink(Datasink[bytes]):
                 self._begin(files)
         self._run = _Run(header.dataset_id, first, decided)
 
-    def write(self, blocks: Iterable[Block], ctx: Any) -> bytes:
+    def write(self, blocks: Iterable[Block], ctx: Any) -> _Written:
         """In a task: write the rows to the task's shard, durable and invisible.
 
         Returns:
-            the part's commit record; nothing if there are no rows, or the job is decided.
+            what `on_write_complete` must know of the task.
 
         Raises:
             DataError, WriteError: see the writer's `append`. What `to_data` raises arrives as it
@@ -200,13 +211,14 @@ class GuideLoomDatasink(Datasink[bytes]):
                 "a write task began before on_write_start was called; use the datasink with "
                 "dataset.write_datasink"
             )
+        task = int(ctx.task_idx)
         if run.decided:
-            return b""
+            return _Written(task, b"")
         files = PosixFiles()
         self._check_file_system(files, run)
         note = RunningNote(files, self._directory, self._job)
-        shard = run.first_shard + int(ctx.task_idx)
-        rows = _Rows(blocks, self._to_data, note)
+        shard = run.first_shard + task
+        rows = Rows(blocks, self._to_data, note)
         writer = self._storage.sync_writer(take_over=True).open()  # from an attempt that died
         try:
             before = writer.length(shard)
@@ -216,18 +228,18 @@ class GuideLoomDatasink(Datasink[bytes]):
                 for data in rows:
                     writer.append(shard, data)
             if writer.length(shard) == before and not writer.pending_bytes(shard):
-                return b""
+                return _Written(task, b"")
             record = writer.prepare(shard) or b""
         except Exception as error:
             error.add_note(
-                f"at row {rows.number} of write task {ctx.task_idx} of job {self._job!r}, which "
+                f"at row {rows.number} of write task {task} of job {self._job!r}, which "
                 f"writes shard {shard}"
             )
             raise
         finally:
             writer.close()
         note.sign_of_life()
-        return record
+        return _Written(task, record)
 
     def on_write_complete(self, write_result: Any) -> None:
         """On the driver, after all tasks: publish what they wrote, and consolidate.
@@ -235,15 +247,20 @@ class GuideLoomDatasink(Datasink[bytes]):
         Raises:
             ShardConflictError: another writer has committed to one of the shards. Before the
                 decision nothing was published; after it, all other shards were.
-            WriteError: a step failed; run the same command again.
+            WriteError: a step failed, or Ray has lost what tasks returned; run the same command
+                again.
             DatasetError: a file that is there is damaged.
         """
-        if self._run is None:  # Ray calls it with the first block, and there was none
+        returned = list(write_result.write_returns)
+        if self._run is None and not returned:  # Ray calls it with the first block: there was none
             self.on_write_start()
+            records: list[bytes] = []
+        else:
+            records = self._records(returned)
         files = PosixFiles()
         with self._errors_named():
             header = open_existing(files, self._storage, self._directory)
-        self._finish(files, header, [record for record in write_result.write_returns if record])
+        self._finish(files, header, records)
 
     def on_write_failed(self, error: Exception) -> None:
         """On the driver: of a job that is not decided, nothing is visible."""
@@ -253,6 +270,18 @@ class GuideLoomDatasink(Datasink[bytes]):
             type(error).__name__,
         )
         RunningNote(PosixFiles(), self._directory, self._job).end()
+
+    def _records(self, returned: list[Any]) -> list[bytes]:
+        """The records of the tasks that had rows; of every task must be known what it did."""
+        tasks = [done.task for done in returned if isinstance(done, _Written)]
+        if not returned or sorted(tasks) != list(range(len(returned))):
+            raise WriteError(
+                f"{self._directory}: job {self._job!r}: Ray says that the write tasks succeeded, "
+                f"and gives {len(returned)} results, of {len(set(tasks))} tasks with numbers up to "
+                f"{max(tasks, default=-1)}; some are lost, perhaps with a node. Nothing was "
+                "published; run the same command again"
+            )
+        return [done.record for done in returned if done.record]
 
     def _finish(self, files: PosixFiles, header: Header, records: list[bytes]) -> None:
         job = finish_job(files, self._directory, header, self._job, records)
@@ -302,69 +331,6 @@ class GuideLoomDatasink(Datasink[bytes]):
 
     def _errors_named(self) -> contextlib.AbstractContextManager[None]:
         return errors_named(f"{self._directory}: job {self._job!r}")
-
-
-class _Rows:
-    """The rows of blocks as the storage format takes them, and the number of the present one."""
-
-    def __init__(
-        self, blocks: Iterable[Block], to_data: Callable[[dict[str, Any]], Any], note: RunningNote
-    ) -> None:
-        self.number = -1
-        self._blocks = blocks
-        self._to_data = to_data
-        self._note = note
-
-    def __iter__(self) -> Iterator[Any]:
-        signed = time.monotonic()
-        row: dict[str, Any]
-        for block in self._blocks:
-            for row in BlockAccessor.for_block(block).iter_rows(public_row_format=True):
-                self.number += 1
-                yield self._to_data(row)
-                if time.monotonic() - signed >= REFRESH_AFTER:
-                    signed = time.monotonic()
-                    self._note.sign_of_life()
-
-
-def _conversion(storage: AnyStorage) -> Callable[[dict[str, Any]], Any]:
-    """What `to_data` is when it was left out."""
-    if storage.kind == DOCUMENT:
-        return _document
-    form = storage.storage_format
-    if isinstance(form, StreamSpansFormat):
-        return _spans if form.stream_format is None else _named_spans
-    return _row
-
-
-def _row(row: dict[str, Any]) -> Any:
-    return row
-
-
-def _document(row: dict[str, Any]) -> Any:
-    return row.get("document", row)
-
-
-def _spans(row: dict[str, Any]) -> Any:
-    elements, lengths, payloads = _named_spans(row)
-    if "elements" not in elements:
-        raise _missing(row, "elements")
-    return elements["elements"], lengths, payloads
-
-
-def _named_spans(row: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:
-    elements = dict(row)
-    try:
-        return elements, elements.pop("run_lengths"), elements.pop("payloads")
-    except KeyError as error:
-        raise _missing(row, error.args[0]) from None
-
-
-def _missing(row: dict[str, Any], column: str) -> DataError:
-    return DataError(
-        f"a row has the columns {sorted(row)}, not {column!r}; give it that, or give to_data, a "
-        "function from a row to (elements, run_lengths, payloads)"
-    )
 
 
 def _behind_last_shard(files: PosixFiles, directory: str, header: Header) -> int:
