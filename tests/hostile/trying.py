@@ -16,7 +16,8 @@ from hostile.judging import describe, problems
 from hostile.vectors import Vector
 
 TESTS = Path(__file__).parents[1]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS), "OPENBLAS_NUM_THREADS": "1"}
+PATH = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(TESTS))))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PATH, "OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass

@@ -99,10 +99,11 @@ def test_a_mapped_file_that_is_truncated(kind: str, role: str, change: str, tmp_
     """Bytes of the last page are there still, as zeros behind the end; other pages are not."""
     directory = dataset(kind, tmp_path / "x")
     size = (directory / f"{DATA}.{role}").stat().st_size
+    path = (os.environ.get("PYTHONPATH"), str(TESTS))
     arguments = [kind, "mmap", change, WHILE_OPEN, f"{DATA}.{role}", str(directory)]
     done = subprocess.run(
         [sys.executable, str(open_damage.__file__), *arguments],
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
         capture_output=True,
         check=False,
     )
