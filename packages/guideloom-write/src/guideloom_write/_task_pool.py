@@ -9,19 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from guideloom_format import TaskError
+from guideloom_format._processes import how_it_ended, pickled, signals_held_back
 from guideloom_write._progress import Progress
 from guideloom_write._task_report import Assignment, Ended, Outcome, ShardJob, parallel_package
 from guideloom_write._task_run import failure_text
-from guideloom_write._task_worker import GRACE, READY, Worker, how_it_ended, serve
+from guideloom_write._task_worker import GRACE, READY, Worker, serve
 
 _MOST_FALSE_STARTS = 10
 
@@ -113,7 +113,7 @@ class TaskPool:
             name="write_shards",
         )
         try:
-            with _signals_held_back(self._method), warnings.catch_warnings():
+            with signals_held_back(self._method), warnings.catch_warnings():
                 # to fork beside threads is the caller's choice, see `ShardOptions`
                 warnings.filterwarnings("ignore", "This process", DeprecationWarning)
                 process.start()
@@ -199,27 +199,5 @@ class TaskPool:
 
 
 def _pickled(job: ShardJob) -> bytes:
-    """What a process is sent that begins anew.
-
-    Where it cannot load the caller's main module, in a notebook, it is sent what functions use.
-    """
-    alone = not hasattr(sys.modules["__main__"], "__file__")
     pickler = parallel_package("multiprocess.reduction").ForkingPickler
-    try:
-        return bytes(pickler.dumps(job, recurse=alone))
-    except Exception as error:
-        raise TypeError(
-            f"storage or produce cannot be sent to a process ({type(error).__name__}: {error}); "
-            'start_method="fork" needs not send them'
-        ) from error
-
-
-@contextlib.contextmanager
-def _signals_held_back(method: str) -> Iterator[None]:
-    """A new process gets no signal before it can obey it; the fork server is left as it is."""
-    held = set() if method == "forkserver" else {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return pickled(pickler, job, "storage or produce")

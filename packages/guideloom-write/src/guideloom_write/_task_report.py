@@ -14,11 +14,11 @@ import numpy as np
 
 from guideloom_format import MissingPackageError
 from guideloom_format._integers import as_index, shown
+from guideloom_format._processes import StartMethod, check_start_method
 from guideloom_format._storage import Storage
 from guideloom_write._owners import STALE_AFTER
 from guideloom_write._shard_writer import ShardWriter
 
-StartMethod = Literal["fork", "forkserver", "spawn"]
 Status = Literal["written", "resumed", "skipped", "failed", "not started"]
 
 MAX_TASK_TEXT = 512
@@ -49,10 +49,7 @@ class ShardOptions:
 
     def __post_init__(self) -> None:
         as_index("commit_bytes", self.commit_bytes, 1, None)
-        if self.start_method not in get_args(StartMethod):
-            raise ValueError(
-                f'start_method is {self.start_method!r}; expected "fork", "forkserver" or "spawn"'
-            )
+        check_start_method(self.start_method)
 
 
 @dataclass(frozen=True)

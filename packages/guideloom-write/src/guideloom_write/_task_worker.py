@@ -10,13 +10,13 @@ A worker never outlives its parent. Told to end by SIGTERM it rolls back what is
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from guideloom_format._processes import Child, end_by, obey_signals, wait_until_gone
 from guideloom_write._task_report import Assignment, Outcome, ShardJob, parallel_package
 from guideloom_write._task_run import TaskRunner, failure_text
 
@@ -24,61 +24,20 @@ READY = "ready"
 GRACE = 5.0  # seconds for a process to roll back
 
 
-class Worker:
-    """A process as its parent knows it.
+class Worker(Child):
+    """A process that runs tasks, as its parent knows it.
 
     Attributes:
-        pid: its number.
-        connection: to it; see `_task_worker`.
         task: the number of the one that it runs, or None.
         ready: whether it has said so.
         began: when it was sent its task.
     """
 
     def __init__(self, process: Any, connection: Any) -> None:
-        self._process = process
-        self.pid: int = process.pid
-        self.connection = connection
+        super().__init__(process, connection)
         self.task: int | None = None
         self.ready = False
         self.began = 0.0
-        self._pidfd = -1
-        with contextlib.suppress(OSError):
-            self._pidfd = os.pidfd_open(self.pid)
-        # a process that the worker forked may keep the sentinel open
-        self.ends = [process.sentinel, *([self._pidfd] if self._pidfd >= 0 else [])]
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal, if the process is still there."""
-        with contextlib.suppress(ProcessLookupError):
-            if self._pidfd >= 0:
-                signal.pidfd_send_signal(self._pidfd, number)
-            elif self._process.exitcode is None:
-                os.kill(self.pid, number)
-
-    def close(self) -> int | None:
-        """Forget the process, which must have ended; its exit code, as far as it is known."""
-        if self._process.exitcode is None:  # the fork server tells a little later
-            self._process.join(1.0)
-        code: int | None = self._process.exitcode
-        self.connection.close()
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-        with contextlib.suppress(ValueError):
-            self._process.close()
-        return code
-
-
-def how_it_ended(pid: int, code: int | None) -> str:
-    """What a process's exit code says."""
-    who = f"the worker process (pid {pid})"
-    if code is None:
-        return f"{who} is gone, the system did not say how"
-    if code >= 0:
-        return f"{who} ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
-    why = ", as the system does when memory runs out" if -code == signal.SIGKILL else ""
-    return f"{who} was killed by signal {-code} ({name}){why}"
 
 
 class _Terminated(BaseException):
@@ -108,7 +67,7 @@ def serve(
     runner = TaskRunner(job, lambda *told: connection.send(told))
     try:
         try:
-            _obey_signals()
+            obey_signals(_terminate)
             threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
             connection.send(READY)
             while (message := connection.recv()) is not None:
@@ -119,7 +78,7 @@ def serve(
     except _Terminated:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         runner.close()
-        _end_by(signal.SIGTERM)
+        end_by(signal.SIGTERM)
     except (EOFError, ConnectionError):  # the parent is gone
         os._exit(1)
 
@@ -133,35 +92,13 @@ def _outcome(runner: TaskRunner, assignment: Assignment) -> Outcome:
         return runner.outcome._replace(error=failure_text(error))
 
 
-def _obey_signals() -> None:
-    """Ctrl-C is the parent's affair; SIGTERM rolls back and ends."""
-    mine = os.getpid()
-
-    def terminate(number: int, frame: object) -> NoReturn:
-        del number, frame
-        if os.getpid() != mine:  # a process that the user's code forked
-            _end_by(signal.SIGTERM)
-        raise _Terminated
-
-    signal.set_wakeup_fd(-1)  # of an event loop of the parent
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, terminate)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-
-
-def _end_by(number: signal.Signals) -> NoReturn:
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    os._exit(1)
+def _terminate() -> NoReturn:
+    raise _Terminated
 
 
 def _end_with(parent: int) -> None:
     """Wait until the parent is gone; then end this process, whatever it does."""
-    multiprocess = parallel_package("multiprocess")
-    watched = [multiprocess.parent_process().sentinel]
-    with contextlib.suppress(OSError):
-        watched.append(os.pidfd_open(parent))
-    multiprocess.connection.wait(watched)
+    wait_until_gone(parent, parallel_package("multiprocess").parent_process().sentinel)
     patience = threading.Event()
     for _ in range(int(GRACE)):
         os.kill(os.getpid(), signal.SIGTERM)
