@@ -90,7 +90,7 @@ def test_an_iterator_in_a_forked_process_raises(directory: Path) -> None:
         try:
             next(iterator)
         except RuntimeError as error:
-            os._exit(0 if "threads are in process" in str(error) else 1)
+            os._exit(0 if "workers are of process" in str(error) else 1)
         os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     assert ids_of(next(iterator))

@@ -26,6 +26,7 @@ _FORMAT = (
     "DocumentStorage",
     "EpochPlan",
     "GuideLoomError",
+    "LoaderTimeoutError",
     "MismatchError",
     "MissingFileError",
     "MissingPackageError",
@@ -39,6 +40,7 @@ _FORMAT = (
     "StreamWithMetaStorage",
     "TaskError",
     "UnsupportedFormatError",
+    "WorkerError",
     "WriteError",
     "WriterStateError",
 )

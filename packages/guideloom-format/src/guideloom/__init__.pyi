@@ -38,6 +38,9 @@ from guideloom_format import (
     GuideLoomError as GuideLoomError,
 )
 from guideloom_format import (
+    LoaderTimeoutError as LoaderTimeoutError,
+)
+from guideloom_format import (
     MismatchError as MismatchError,
 )
 from guideloom_format import (
@@ -77,6 +80,9 @@ from guideloom_format import (
     UnsupportedFormatError as UnsupportedFormatError,
 )
 from guideloom_format import (
+    WorkerError as WorkerError,
+)
+from guideloom_format import (
     WriteError as WriteError,
 )
 from guideloom_format import (
@@ -110,6 +116,7 @@ __all__ = [
     "DocumentStorage",
     "EpochPlan",
     "GuideLoomError",
+    "LoaderTimeoutError",
     "MismatchError",
     "MissingFileError",
     "MissingPackageError",
@@ -129,6 +136,7 @@ __all__ = [
     "StreamWithMetaStorage",
     "TaskError",
     "UnsupportedFormatError",
+    "WorkerError",
     "WriteError",
     "WriterStateError",
     "__version__",

@@ -16,6 +16,8 @@
     │   └── ShardConflictError       (FileExistsError)    another writer committed first
     ├── WriterStateError             (RuntimeError)       this writer cannot go on
     ├── TaskError                    (RuntimeError)       a task of write_shards failed
+    ├── WorkerError                  (RuntimeError)       a process of a loader is gone
+    ├── LoaderTimeoutError           (TimeoutError)       a batch did not come in time
     └── MissingPackageError          (ImportError)        install something first
 
 Every error takes one string, so that it survives pickling and crosses processes unchanged.
@@ -78,6 +80,14 @@ class WriterStateError(GuideLoomError, RuntimeError):
 
 class TaskError(GuideLoomError, RuntimeError):
     """A task of `write_shards` failed; the text has the task, its shard and the traceback."""
+
+
+class WorkerError(GuideLoomError, RuntimeError):
+    """A process that loads batches ended, or sent what cannot be received."""
+
+
+class LoaderTimeoutError(GuideLoomError, TimeoutError):
+    """A batch took longer than the loader's `timeout`."""
 
 
 class MissingPackageError(GuideLoomError, ImportError):

@@ -28,17 +28,37 @@ _FLOATS_OF_ML_DTYPES = (
 )
 
 
-def load_function(
-    dataset: Any,
-    collate_fn: Callable[[list[Any]], Any] | None,
-    pad_to: int | str | None,
-    pad_value: float,
-) -> Callable[[Any], Load]:
+class LoadOf:
     """How the sample ids of a step become a batch, as a function of the opened reader.
 
     Raises:
         TypeError, ValueError: `pad_to` with what cannot be padded, or of another value.
     """
+
+    def __init__(
+        self,
+        dataset: Any,
+        collate_fn: Callable[[list[Any]], Any] | None,
+        pad_to: int | str | None,
+        pad_value: float,
+    ) -> None:
+        self._arguments = (dataset, collate_fn, pad_to, pad_value)
+        self._load_of = _load_function(*self._arguments)
+
+    def __call__(self, reader: Any) -> Load:
+        """The function that loads from this reader."""
+        return self._load_of(reader)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+
+def _load_function(
+    dataset: Any,
+    collate_fn: Callable[[list[Any]], Any] | None,
+    pad_to: int | str | None,
+    pad_value: float,
+) -> Callable[[Any], Load]:
     if pad_to is not None:
         width = None if pad_to == LONGEST else _width(pad_to)
         if collate_fn is not None:

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-import torch
-
-from guideloom_format import (
-    DocumentStorage,
-    EpochPlan,
-    MismatchError,
-    StreamStorage,
-    StreamWithMetaStorage,
-)
+from guideloom_format import DocumentStorage, EpochPlan, StreamStorage, StreamWithMetaStorage
 from guideloom_format._integers import as_index
+from guideloom_format._processes import StartMethod
 from guideloom_format._storage import Storage
-from guideloom_read import DocumentDataset, DocumentReader, StreamDataset, StreamDatasetReader
-from guideloom_torch._collate import load_function
-from guideloom_torch._pipeline import batches
-from guideloom_torch._state import ALGORITHM, make_state, pinned_version, read_state
+from guideloom_read import DocumentDataset, StreamDataset
+from guideloom_torch._collate import LoadOf
+from guideloom_torch._distributed import rank_and_world_size
+from guideloom_torch._epoch import EpochIterator, Position
+from guideloom_torch._options import LoaderOptions, Loading, Order, ParallelMethod, differing
+from guideloom_torch._pinned import PinnedDataset
+from guideloom_torch._processes import WorkerPool
+from guideloom_torch._state import make_state
+from guideloom_torch._stats import LoaderStats, Meter
+from guideloom_torch._steps import LoadStep
+from guideloom_torch._worker import Job
 
-
-class LoaderOptions(TypedDict, total=False):
-    """The keyword arguments of `StatefulDataLoader`, described there."""
-
-    local_batch_size: int
-    rank: int | None
-    world_size: int | None
-    num_workers: int
-    shuffle: bool
-    shuffle_seed: int | None
-    drop_last: bool
-    prefetch: int
-    pad_to: int | Literal["longest"] | None
-    pad_value: float
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class StatefulDataLoader:
@@ -68,22 +56,41 @@ class StatefulDataLoader:
         rank: of this process. Left out, it comes from `torch.distributed` if that is initialized,
             and is 0 otherwise, in a job of one process.
         world_size: number of processes; left out, as for `rank`.
-        num_workers: threads that load batches; 0 loads in the thread that iterates.
+        mesh: in place of both: the ranks that read different samples, such as ``mesh["dp"]``.
         shuffle: whether the samples come in `feistel-1` order, another one every epoch.
         shuffle_seed: any non-negative integer, the same on all ranks; 0 when left out.
         drop_last: leave out the samples of an incomplete last global batch. Otherwise the last
             step is shorter, and empty on a rank for which nothing is left, so that all ranks have
             as many steps.
-        prefetch: batches held ready ahead of the training loop.
+        pad: ``"mask"``, with ``drop_last=False``: every batch has `local_batch_size` samples and
+            comes as a `MaskedBatch`, whose mask says which of them count. What fills up the last
+            step are samples from the start of the epoch.
         pad_to: for documents that are arrays of numbers: make a `Padded` of tensors of each batch,
             with rows of this many values, or, with ``"longest"``, as many as the batch's longest
             document has. A document longer than `pad_to` is an error.
             The stored values are padded; `unpack` of the storage format is not called.
         pad_value: what stands behind a document.
+        num_workers: threads or processes that load batches; 0 loads in the thread that iterates,
+            or, with `prefetch`, in one thread.
+        parallel_method: ``"thread"``; or ``"process"``, for a `collate_fn` that holds the GIL. The
+            processes open the dataset themselves and stay until `close`; lambdas and closures
+            work. A batch comes through memory without a name, and is not copied again.
+        start_method: of the processes. ``"forkserver"`` and ``"spawn"`` begin anew, beside any
+            threads, and need a script's usual ``if __name__ == "__main__":``; ``"fork"`` gives
+            them all that the caller has, and is safe only as long as it has no busy threads.
+        prefetch: batches held ready ahead of the training loop, besides one for each worker.
+        prefetch_bytes: and never more bytes of batches than this, if given, taking each for as
+            large as the largest so far; but always one batch.
+        lookahead: steps beyond, whose reads are announced to the operating system.
+        stall_after: seconds; a longer wait for a batch is logged as a warning, once, with what is
+            waited for (logger ``guideloom_torch``). None for no warning.
+        timeout: seconds; a longer wait for a batch is an error. None to wait for ever.
 
     Raises:
         TypeError, ValueError: an argument outside its interval, named.
         DatasetError, MismatchError: when the dataset is opened, at the first use.
+        WorkerError, LoaderTimeoutError: from the iterator. The position is that of the last batch
+            that was delivered; ``iter(loader)`` goes on there.
     """
 
     def __init__(
@@ -94,41 +101,58 @@ class StatefulDataLoader:
         local_batch_size: int = 1,
         rank: int | None = None,
         world_size: int | None = None,
-        num_workers: int = 0,
+        mesh: DeviceMesh | None = None,
         shuffle: bool = False,
         shuffle_seed: int | None = None,
         drop_last: bool = True,
-        prefetch: int = 0,
+        pad: Literal["mask"] | None = None,
         pad_to: int | Literal["longest"] | None = None,
         pad_value: float = 0,
+        num_workers: int = 0,
+        parallel_method: ParallelMethod = "thread",
+        start_method: StartMethod = "forkserver",
+        prefetch: int = 0,
+        prefetch_bytes: int | None = None,
+        lookahead: int = 0,
+        stall_after: float | None = 60.0,
+        timeout: float | None = None,
     ) -> None:
         if not hasattr(dataset, "sync_reader") or hasattr(dataset, "sync_writer"):
             raise TypeError(
                 f"dataset is {type(dataset).__name__}; expected a dataset such as StreamDataset, "
                 "or use StatefulDataLoader.from_storage"
             )
+        if pad not in (None, "mask"):
+            raise ValueError(f'pad is {pad!r}; expected "mask" or None')
         self.dataset = dataset
         self._padding = {} if pad_to is None else {"pad_to": pad_to, "pad_value": pad_value}
-        self._load_function = load_function(dataset, collate_fn, pad_to, pad_value)
-        found_rank, found_world_size = (0, 1)
-        if rank is None or world_size is None:
-            found_rank, found_world_size = _distributed()
-        self._options: dict[str, Any] = {
-            "seed": as_index("shuffle_seed", 0 if shuffle_seed is None else shuffle_seed, 0, None),
-            "shuffle": bool(shuffle),
-            "rank": found_rank if rank is None else rank,
-            "world_size": found_world_size if world_size is None else world_size,
-            "local_batch_size": local_batch_size,
-            "drop_last": bool(drop_last),
-        }
-        EpochPlan(0, **self._options)
-        self._num_workers = as_index("num_workers", num_workers, 0, 4096)
-        self._prefetch = as_index("prefetch", prefetch, 0, 1 << 20)
-        self._reader: StreamDatasetReader | DocumentReader | None = None
-        self._known_order: dict[str, int | str | bool] | None = None
-        self._version: int | None = None  # of the manifest, which the loader stays with
-        self._at = (0, 0)  # epoch, position: replaced as one, so that any thread reads both
-        self._newest: weakref.ref[_EpochIterator] | None = None
+        self._pad = pad is not None
+        self._load_of = LoadOf(dataset, collate_fn, pad_to, pad_value)
+        found_rank, found_world_size = rank_and_world_size(rank, world_size, mesh)
+        self._order = Order(
+            seed=as_index("shuffle_seed", 0 if shuffle_seed is None else shuffle_seed, 0, None),
+            shuffle=bool(shuffle),
+            rank=found_rank,
+            world_size=found_world_size,
+            local_batch_size=local_batch_size,
+            drop_last=bool(drop_last),
+        )
+        self._loading = Loading(
+            num_workers=num_workers,
+            parallel_method=parallel_method,
+            start_method=start_method,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            lookahead=lookahead,
+            stall_after=stall_after,
+            timeout=timeout,
+        )
+        self._pinned = PinnedDataset(dataset, self._order)
+        self._position = Position()
+        self._meter = Meter()
+        self._pool: WorkerPool | None = None
+        self._pool_version: int | None = None
+        self._newest: weakref.ref[EpochIterator] | None = None
 
     @classmethod
     def from_storage(
@@ -170,7 +194,7 @@ class StatefulDataLoader:
         return cls(StreamDataset(storage, sequence_length, stride), collate_fn, **options)
 
     def __enter__(self) -> Self:
-        self._opened()
+        self._pinned.reader()
         return self
 
     def __exit__(
@@ -182,9 +206,8 @@ class StatefulDataLoader:
         self.close()
 
     def __repr__(self) -> str:
-        shown = {**self._options, **self._padding}
-        options = ", ".join(f"{name}={value!r}" for name, value in shown.items())
-        epoch, position = self._at
+        options = differing({**asdict(self._order), **self._padding})
+        epoch, position = self._position.at
         return (
             f"StatefulDataLoader({self.dataset!r}, {options}) at epoch {epoch}, position {position}"
         )
@@ -192,33 +215,32 @@ class StatefulDataLoader:
     def close(self) -> None:
         """Stop the workers and close the dataset. Position and delivered batches stay."""
         self._retire_iterator()
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        self._close_pool()
+        self._pinned.close()
 
     @property
     def global_batch_size(self) -> int:
         """Samples per step over all ranks."""
-        return int(self._options["local_batch_size"] * self._options["world_size"])
+        return self._order.global_batch_size
 
     @property
     def epoch(self) -> int:
         """The epoch that the next batch belongs to."""
-        return self._at[0]
+        return self._position.at[0]
 
     @property
     def position(self) -> int:
         """Samples of this epoch, over all ranks, that were delivered."""
-        return self._at[1]
+        return self._position.at[1]
 
     def __len__(self) -> int:
         """Steps of a whole epoch; one that is resumed in the middle has fewer left."""
-        return len(EpochPlan(len(self._opened()), **self._options))
+        return len(self._order.plan(len(self._pinned.reader())))
 
     def __iter__(self) -> Iterator[Any]:
         """The batches from here to the end of the epoch."""
         self._retire_iterator()
-        epoch, position = self._at
+        epoch, position = self._position.at
         plan = self._plan(epoch, position)
         # Resumed with a larger global batch, what is left of an epoch may fill none: this pass then
         # has no batch, as it should be, and the next epoch comes next.
@@ -228,7 +250,10 @@ class StatefulDataLoader:
                 f"{plan.global_batch_size}, drop_last={plan.drop_last}",
                 stacklevel=2,
             )
-        iterator = _EpochIterator(self, plan)
+        load = LoadStep(plan, self._load_of(self._pinned.reader()), self._pad)
+        iterator = EpochIterator(
+            plan, load, self._workers(), self._loading, _same, _same, self._meter, self._position
+        )
         self._newest = weakref.ref(iterator)
         return iterator
 
@@ -239,17 +264,17 @@ class StatefulDataLoader:
         begins at `loader.epoch`.
         """
         epoch = as_index("epoch", epoch, 0, None)
-        if epoch != self._at[0]:
+        if epoch != self._position.at[0]:
             self._retire_iterator()
-            self._at = (epoch, 0)
+            self._position.at = (epoch, 0)
 
     def state_dict(self) -> dict[str, int | str | bool | None]:
         """The position delivered, and what determines the order. Equal on all ranks.
 
         If the dataset was consolidated, the state pins the manifest version.
         """
-        epoch, position = self._at
-        return make_state(epoch, position, self._order(), self._version)
+        epoch, position = self._position.at
+        return make_state(epoch, position, self._pinned.identity(), self._pinned.version)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to a saved position, in constant time. Iterators made before become invalid.
@@ -261,63 +286,32 @@ class StatefulDataLoader:
             StateMismatchError: the state belongs to another dataset, seed or order, or is not
                 one; the message names the field. The loader is unchanged.
         """
-        version = pinned_version(state_dict, self._order())
-        if version is None or self.dataset.storage.version is not None:
-            at = read_state(state_dict, self._order(), len(self._opened()))
-            self._retire_iterator()
-        else:
-            reader = self._reader_at(version)
-            order = self._order_of(reader)
-            try:
-                at = read_state(state_dict, order, len(reader))
-            except BaseException:
-                reader.close()
-                raise
-            self.close()
-            self._reader, self._known_order, self._version = reader, order, version
-        self._at = at
+        self._position.at = self._pinned.place_of(state_dict, self._retire_iterator)
 
-    def _order(self) -> dict[str, int | str | bool]:
-        """What determines the order; as it was when the dataset was first opened."""
-        if self._known_order is None:
-            self._opened()
-        return dict(self._known_order or {})
+    def stats(self) -> LoaderStats:
+        """What loading has cost the training loop so far, and how much is ready."""
+        iterator = self._newest() if self._newest is not None else None
+        return self._meter.shown(*(iterator.depth() if iterator is not None else (0, 0)))
 
     def _plan(self, epoch: int, position: int) -> EpochPlan:
-        return EpochPlan(len(self._opened()), epoch=epoch, start=position, **self._options)
+        return self._order.plan(len(self._pinned.reader()), epoch=epoch, start=position)
 
-    def _opened(self) -> StreamDatasetReader | DocumentReader:
-        if self._reader is None:
-            reader = self._reader_at(self._version)
-            order = self._order_of(reader)
-            if self._known_order not in (None, order):
-                reader.close()
-                raise MismatchError(
-                    "the dataset has changed since this loader opened it first, and the loader's "
-                    "position belongs to what it was; build a new loader. A loader over a "
-                    "consolidated dataset stays with its version"
-                )
-            self._known_order = order
-            self._version = reader.version
-            self._reader = reader
-        return self._reader
+    def _workers(self) -> WorkerPool | None:
+        """The processes, started if they are not there; None if there shall be none."""
+        if not self._loading.by_processes:
+            return None
+        stale = self._pool is None or self._pool_version != self._pinned.version
+        if stale or self._pool is None or not self._pool.is_whole:
+            self._close_pool()
+            job = Job(self._pinned.elsewhere(), self._load_of, self._pad)
+            self._pool = WorkerPool(job, self._loading.num_workers, self._loading.start_method)
+            self._pool_version = self._pinned.version
+        return self._pool
 
-    def _reader_at(self, version: int | None) -> StreamDatasetReader | DocumentReader:
-        """A reader of the dataset, at a manifest version or as it is."""
-        dataset = self.dataset if version is None else self.dataset.at_version(version)
-        reader: StreamDatasetReader | DocumentReader = dataset.sync_reader().open()
-        return reader
-
-    def _order_of(
-        self, reader: StreamDatasetReader | DocumentReader
-    ) -> dict[str, int | str | bool]:
-        return {
-            **reader.identity(),
-            "samples": len(reader),
-            "algorithm": ALGORITHM,
-            "shuffle": self._options["shuffle"],
-            "shuffle_seed": self._options["seed"],
-        }
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
     def _retire_iterator(self) -> None:
         iterator = self._newest() if self._newest is not None else None
@@ -326,71 +320,5 @@ class StatefulDataLoader:
         self._newest = None
 
 
-class _EpochIterator(Iterator[Any]):
-    """One pass over the rest of an epoch; moves the loader's position with each batch."""
-
-    def __init__(self, loader: StatefulDataLoader, plan: EpochPlan) -> None:
-        self._loader = loader
-        self._epoch = plan.epoch
-        self._position = plan.start
-        self._stop = plan.stop
-        self._batch = plan.global_batch_size
-        load = loader._load_function(loader._opened())
-        self._batches: Iterator[Any] | None = batches(
-            plan, load, num_workers=loader._num_workers, prefetch=loader._prefetch
-        )
-        self._invalid = ""
-
-    def __next__(self) -> Any:
-        if self._invalid:
-            raise RuntimeError(self._message())
-        if self._batches is None:
-            raise StopIteration
-        position = min(self._position + self._batch, self._stop)
-        at = (self._epoch + 1, 0) if position == self._stop else (self._epoch, position)
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            if self._batches is None:
-                raise RuntimeError(self._message()) from None
-            self._batches = None
-            self._loader._at = (self._epoch + 1, 0)  # also after an epoch without a batch
-            raise
-        except BaseException:
-            self.retire("a batch could not be loaded")  # and is not skipped
-            raise
-        if self._invalid:  # meanwhile, by another thread or by the load itself
-            raise RuntimeError(self._message())
-        # No call from here on: nothing can come between the batch and its position.
-        self._position = position
-        self._loader._at = at
-        return batch
-
-    def _message(self) -> str:
-        return (
-            f"this iterator is no longer valid: {self._invalid}. Call iter(loader) again; it goes "
-            "on at the loader's position"
-        )
-
-    def retire(self, reason: str) -> None:
-        """Stop the workers; further calls of next() raise."""
-        self._batches = None
-        self._invalid = reason
-
-
-def _distributed() -> tuple[int, int]:
-    """(rank, world size) of torch.distributed if it is initialized; (0, 1) in a single process.
-
-    Raises:
-        ValueError: a launcher has started several processes, and which one this is is not known.
-    """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    launched = os.environ.get("WORLD_SIZE", "1")
-    if launched.strip() != "1":
-        raise ValueError(
-            f"the environment has WORLD_SIZE={launched}, torch.distributed is not initialized, and "
-            "rank and world_size were not both given: every process would read the same samples. "
-            "Call torch.distributed.init_process_group() first, or pass rank= and world_size="
-        )
-    return 0, 1
+def _same(batch: Any) -> Any:
+    return batch

@@ -2,8 +2,9 @@
 
 ::
 
-    PlanSteps (step, sample ids) -> map, in this thread             num_workers = prefetch = 0
-                                 -> ThreadMapper, in order          otherwise
+    PlanSteps (steps) -> map, in this thread          num_workers = prefetch = 0
+                      -> ThreadMapper, in order       threads
+                      -> ProcessMapper, in order      processes
 
 No stage keeps the loader's position: that counts what came out at the end. An error of a load
 arrives in its turn, as it was raised.
@@ -13,28 +14,24 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torchdata.nodes import BaseNode
 
-from guideloom_format import EpochPlan
+from guideloom_format import EpochPlan, LoaderTimeoutError
+from guideloom_torch._processes import Finish, WorkerPool
+from guideloom_torch._stats import nbytes_of
 from guideloom_torch._threads import Tasks, start_threads
 
-Load = Callable[[NDArray[np.int64]], Any]
-Step = tuple[int, NDArray[np.int64]]
 
-
-class PlanSteps(BaseNode[Step]):  # type: ignore[misc]
-    """The source node: step numbers and this rank's sample ids, from step 0 of a plan."""
+class PlanSteps(BaseNode[int]):  # type: ignore[misc]
+    """The source node: the steps of a plan, from 0."""
 
     def __init__(self, plan: EpochPlan) -> None:
         super().__init__()
-        self._plan = plan
         self._steps = len(plan)
         self._step = 0
 
@@ -43,69 +40,96 @@ class PlanSteps(BaseNode[Step]):  # type: ignore[misc]
         super().reset(initial_state)
         self._step = 0 if initial_state is None else initial_state["step"]
 
-    def next(self) -> Step:
+    def next(self) -> int:
         """The next step."""
         step = self._step
         if step >= self._steps:
             raise StopIteration
         self._step = step + 1
-        return step, self._plan.sample_ids(step)
+        return step
 
     def get_state(self) -> dict[str, Any]:
         """The next step's number."""
         return {"step": self._step}
 
 
-class ThreadMapper(BaseNode[Any]):  # type: ignore[misc]
-    """Maps a source in threads and keeps its order.
+class Room:
+    """How far loading may be ahead of the training loop.
 
-    At most `ahead` items are in work or ready. The threads end with the source, or when the node
-    is gone.
+    Args:
+        steps: in work or ready, at most.
+        nbytes: of batches that are ready or in work, at most, each taken to be as large as the
+            largest so far; None for no limit. One step is always allowed.
+    """
+
+    def __init__(self, steps: int, nbytes: int | None) -> None:
+        self._steps = steps
+        self._nbytes = nbytes
+        self._largest = 0
+
+    def allows(self, pending: int) -> bool:
+        """Whether one more step may be begun beside those in work or ready."""
+        if pending >= self._steps:
+            return False
+        return self._nbytes is None or not pending or (pending + 1) * self._largest <= self._nbytes
+
+    def loaded(self, nbytes: int) -> None:
+        """A batch has been loaded."""
+        self._largest = max(self._largest, nbytes)
+
+
+class Mapper(BaseNode[Any]):  # type: ignore[misc]
+    """Has the items of a source mapped elsewhere, some ahead, and keeps their order.
 
     Args:
         source: gives the items; only ever asked by the thread that calls `next`.
-        function: is called with an item; what it raises comes out of `next` in its turn.
-        threads: at least 1.
-        ahead: at least 1.
+        room: how far it may be ahead.
+        timeout: seconds to wait for a result; None for ever.
     """
 
-    def __init__(
-        self, source: BaseNode[Any], function: Callable[[Any], Any], *, threads: int, ahead: int
-    ) -> None:
+    def __init__(self, source: BaseNode[Any], room: Room, timeout: float | None = None) -> None:
         super().__init__()
         self._source = source
-        self._function = function
-        self._ahead = ahead
-        self._pending: deque[Future[Any]] = deque()
-        self._tasks: Tasks = SimpleQueue()
-        self._threads = threads
-        self._started = False
+        self._room = room
+        self._timeout = timeout
+        self._pending: deque[tuple[Any, Future[Any]]] = deque()
         self._process = os.getpid()
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         """Begin where the source begins."""
         super().reset(initial_state)
-        self._stop()
-        self._tasks = SimpleQueue()
+        self.stop()
         self._source.reset(initial_state)
 
     def next(self) -> Any:
         """The next result.
 
         Raises:
-            RuntimeError: in a forked process, which does not have the threads.
+            RuntimeError: in a forked process, which does not have the workers.
+            LoaderTimeoutError: it did not come in time.
         """
         if self._process != os.getpid():
             raise RuntimeError(
-                f"this iterator's threads are in process {self._process}, this is process "
+                f"this iterator's workers are of process {self._process}, this is process "
                 f"{os.getpid()}; call iter(loader) in the process that uses it"
             )
-        self._submit()
+        self._fill()
         if not self._pending:
-            self._stop()
+            self.stop()
             raise StopIteration
-        result = self._pending.popleft().result()
-        self._submit()
+        item, future = self._pending[0]
+        try:
+            result = future.result(self._timeout)
+        except TimeoutError:
+            if future.done():
+                raise
+            raise LoaderTimeoutError(
+                f"the batch of step {item} did not come within {self._timeout} s"
+            ) from None
+        finally:
+            self._pending.popleft()
+        self._room.loaded(nbytes_of(result))
+        self._fill()
         return result
 
     def get_state(self) -> dict[str, Any]:
@@ -113,75 +137,117 @@ class ThreadMapper(BaseNode[Any]):  # type: ignore[misc]
         state: dict[str, Any] = self._source.state_dict()
         return state
 
-    def _submit(self) -> None:
-        while len(self._pending) < self._ahead:
+    def depth(self) -> tuple[int, int]:
+        """(ready, in work)."""
+        pending = list(self._pending)
+        ready = sum(future.done() for _, future in pending)
+        return ready, len(pending) - ready
+
+    def first(self) -> Any:
+        """The item whose result comes next; None if there is none."""
+        pending = list(self._pending)
+        return pending[0][0] if pending else None
+
+    def stop(self) -> None:
+        """Drop what was not delivered."""
+        for _, future in self._pending:
+            future.cancel()
+        self._pending.clear()
+
+    def begin(self, item: Any) -> Future[Any]:
+        """Have the mapping of an item begun; an error of it comes out of `next` in its turn."""
+        raise NotImplementedError
+
+    def _fill(self) -> None:
+        while self._room.allows(len(self._pending)):
             try:
                 item = next(self._source)
             except StopIteration:
                 return
-            self._start()
-            future: Future[Any] = Future()
-            self._pending.append(future)
-            self._tasks.put((future, self._function, item))
+            self._pending.append((item, self.begin(item)))
 
-    def _start(self) -> None:
-        if not self._started:
-            self._started = True
-            start_threads(self._tasks, self._threads)
 
-    def _stop(self) -> None:
-        self._drop_pending()
+class ThreadMapper(Mapper):
+    """Maps by calling a function in threads, which end with the source, or with the node.
+
+    Args:
+        source: see `Mapper`.
+        function: is called with an item.
+        threads: at least 1.
+        room: see `Mapper`.
+        timeout: see `Mapper`.
+    """
+
+    def __init__(
+        self,
+        source: BaseNode[Any],
+        function: Callable[[Any], Any],
+        *,
+        threads: int,
+        room: Room,
+        timeout: float | None = None,
+    ) -> None:
+        self._function = function
+        self._threads = threads
+        self._tasks: Tasks = SimpleQueue()
+        self._started = False
+        super().__init__(source, room, timeout)
+
+    def stop(self) -> None:
+        """Drop what was not delivered, and end the threads."""
+        super().stop()
         if self._started:
             self._started = False
             for _ in range(self._threads):
                 self._tasks.put(None)
+            self._tasks = SimpleQueue()
 
-    def _drop_pending(self) -> None:
-        for future in self._pending:
-            future.cancel()
-        self._pending.clear()
+    def begin(self, item: Any) -> Future[Any]:
+        """Give the item to the threads."""
+        if not self._started:
+            self._started = True
+            start_threads(self._tasks, self._threads)
+        future: Future[Any] = Future()
+        self._tasks.put((future, self._function, item))
+        return future
 
     def __del__(self) -> None:
-        self._stop()
+        if hasattr(self, "_pending"):
+            self.stop()
 
 
-class LoadStep:
-    """Loads one step, and says of an error where it happened."""
-
-    def __init__(self, load: Load, epoch: int, rank: int) -> None:
-        self._load = load
-        self._epoch = epoch
-        self._rank = rank
-
-    def __call__(self, item: Step) -> Any:
-        step, ids = item
-        try:
-            return self._load(ids)
-        except StopIteration as error:
-            raise RuntimeError("loading a batch raised StopIteration, which ends loops") from error
-        except BaseException as error:
-            shown = ", ".join(map(str, ids[:8].tolist())) + (", …" if ids.size > 8 else "")
-            error.add_note(
-                f"while loading samples {shown} (epoch {self._epoch}, rank {self._rank}, step "
-                f"{step} since the epoch began or was resumed)"
-            )
-            raise
-
-
-def batches(plan: EpochPlan, load: Load, *, num_workers: int, prefetch: int) -> Iterator[Any]:
-    """The loaded steps of a plan, in order.
+class ProcessMapper(Mapper):
+    """Has the steps of a plan loaded by processes, which stay when the node is gone.
 
     Args:
-        plan: which samples come when.
-        load: makes a batch of sample ids; called from `num_workers` threads at once.
-        num_workers: threads that load; 0 to load in the thread that iterates, or, with `prefetch`,
-            in one thread.
-        prefetch: loaded steps held ready, besides one for each worker.
+        source: gives the steps.
+        plan: that they are of.
+        pool: of the processes.
+        finish: makes of a batch what comes out; called by the pool's thread.
+        room: see `Mapper`.
+        timeout: see `Mapper`.
     """
-    step = LoadStep(load, plan.epoch, plan.rank)
-    source = PlanSteps(plan)
-    if num_workers == 0 and prefetch == 0:
-        return map(step, source)
-    return iter(
-        ThreadMapper(source, step, threads=max(num_workers, 1), ahead=num_workers + prefetch)
-    )
+
+    def __init__(
+        self,
+        source: BaseNode[Any],
+        plan: EpochPlan,
+        pool: WorkerPool,
+        finish: Finish,
+        *,
+        room: Room,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(source, room, timeout)
+        self._plan = plan
+        self._pool = pool
+        self._finish = finish
+        self._number = pool.begin()
+
+    def begin(self, item: Any) -> Future[Any]:
+        """Give the step to a process."""
+        return self._pool.submit(self._number, self._plan, item, self._finish)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pending"):
+            self.stop()

@@ -1,0 +1,150 @@
+"""One pass over the rest of an epoch, as the training loop sees it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from guideloom_format import EpochPlan
+from guideloom_torch._options import Loading
+from guideloom_torch._pipeline import Mapper, PlanSteps, ProcessMapper, Room, ThreadMapper
+from guideloom_torch._processes import WorkerPool
+from guideloom_torch._stats import Meter, nbytes_of
+from guideloom_torch._steps import LoadStep, describe
+from guideloom_torch._watchdog import Watchdog
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a loader stands.
+
+    Attributes:
+        at: epoch and position in it; replaced as one, so that any thread reads both.
+    """
+
+    at: tuple[int, int] = (0, 0)
+
+
+class EpochIterator(Iterator[Any]):
+    """Delivers the batches of a plan, and moves the loader's position with each.
+
+    Args:
+        plan: of the rest of the epoch.
+        load: loads a step of it, in this process.
+        pool: of processes that do so in its place, or None.
+        loading: how.
+        place: begins to bring a batch where it belongs; called where batches are loaded.
+        ready: makes of that what is delivered; called by the training loop.
+        meter: counts.
+        position: of the loader.
+    """
+
+    def __init__(
+        self,
+        plan: EpochPlan,
+        load: LoadStep,
+        pool: WorkerPool | None,
+        loading: Loading,
+        place: Callable[[Any], Any],
+        ready: Callable[[Any], Any],
+        meter: Meter,
+        position: Position,
+    ) -> None:
+        self._plan = plan
+        self._done = plan.start
+        self._stop = plan.stop
+        self._batch = plan.global_batch_size
+        self._ready = ready
+        self._meter = meter
+        self._position = position
+        self._pool = pool
+        self._invalid = ""
+        room = Room(loading.ahead, loading.prefetch_bytes)
+        steps = PlanSteps(plan)
+
+        def loaded(step: int) -> Any:
+            return place(load(step))
+
+        self._mapper: Mapper | None = None
+        if pool is not None:
+            self._mapper = ProcessMapper(
+                steps, plan, pool, place, room=room, timeout=loading.timeout
+            )
+        elif loading.ahead:
+            threads = max(loading.num_workers, 1)
+            self._mapper = ThreadMapper(
+                steps, loaded, threads=threads, room=room, timeout=loading.timeout
+            )
+        mapper = self._mapper
+        self._batches: Iterator[Any] | None = iter(map(loaded, steps) if mapper is None else mapper)
+        self._watchdog = Watchdog(
+            loading.stall_after, _waiting_for(self), f"rank {plan.rank} of {plan.world_size}"
+        )
+
+    def __next__(self) -> Any:
+        if self._invalid:
+            raise RuntimeError(self._message())
+        if self._batches is None:
+            raise StopIteration
+        epoch = self._plan.epoch
+        done = min(self._done + self._batch, self._stop)
+        at = (epoch + 1, 0) if done == self._stop else (epoch, done)
+        asked = self._meter.asked()
+        self._watchdog.begin()
+        try:
+            batch = self._ready(next(self._batches))
+        except StopIteration:
+            if self._batches is None:
+                raise RuntimeError(self._message()) from None
+            self._batches = None
+            self._position.at = (epoch + 1, 0)  # also after an epoch without a batch
+            raise
+        except BaseException:
+            self.retire("a batch could not be loaded")  # and is not skipped
+            raise
+        finally:
+            self._watchdog.end()
+        self._meter.delivered(asked, nbytes_of(batch))
+        if self._invalid:  # meanwhile, by another thread or by the load itself
+            raise RuntimeError(self._message())
+        # No call from here on: nothing can come between the batch and its position.
+        self._done = done
+        self._position.at = at
+        return batch
+
+    def depth(self) -> tuple[int, int]:
+        """(ready, in work)."""
+        return self._mapper.depth() if self._mapper is not None else (0, 0)
+
+    def retire(self, reason: str) -> None:
+        """Stop the workers; further calls of next() raise."""
+        self._batches = None
+        self._mapper = None
+        self._invalid = reason
+
+    def waiting_for(self) -> str:
+        """What the next batch is, and who loads it, in words."""
+        if self._pool is not None:
+            return self._pool.at_work()
+        step = self._mapper.first() if self._mapper is not None else None
+        done = -(-(self._done - self._plan.start) // self._batch)
+        return f"loading {describe(self._plan, done if step is None else step)}"
+
+    def _message(self) -> str:
+        return (
+            f"this iterator is no longer valid: {self._invalid}. Call iter(loader) again; it goes "
+            "on at the loader's position"
+        )
+
+
+def _waiting_for(iterator: EpochIterator) -> Callable[[], str]:
+    """Of an iterator that it does not keep."""
+    there = weakref.ref(iterator)
+
+    def words() -> str:
+        iterator = there()
+        return "" if iterator is None else iterator.waiting_for()
+
+    return words

@@ -1,0 +1,122 @@
+"""The options of a loader, in groups: which samples, how they are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+
+import torch
+
+from guideloom_format import EpochPlan
+from guideloom_format._integers import as_index
+from guideloom_format._processes import StartMethod, check_start_method
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+ParallelMethod = Literal["thread", "process"]
+
+
+class LoaderOptions(TypedDict, total=False):
+    """The keyword arguments of `StatefulDataLoader`, described there."""
+
+    local_batch_size: int
+    rank: int | None
+    world_size: int | None
+    mesh: DeviceMesh | None
+    shuffle: bool
+    shuffle_seed: int | None
+    drop_last: bool
+    pad: Literal["mask"] | None
+    pad_to: int | Literal["longest"] | None
+    pad_value: float
+    num_workers: int
+    parallel_method: ParallelMethod
+    start_method: StartMethod
+    prefetch: int
+    prefetch_bytes: int | None
+    lookahead: int
+    device: torch.device | str | int | None
+    pin_memory: bool
+    widen: torch.dtype | bool | None
+    stall_after: float | None
+    timeout: float | None
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which samples come when: everything of an `EpochPlan` but the dataset and the position."""
+
+    seed: int
+    shuffle: bool
+    rank: int
+    world_size: int
+    local_batch_size: int
+    drop_last: bool
+
+    def __post_init__(self) -> None:
+        self.plan(0)
+
+    def plan(self, length: int, *, epoch: int = 0, start: int = 0) -> EpochPlan:
+        """The plan of an epoch, from a position on."""
+        return EpochPlan(length, epoch=epoch, start=start, **vars(self))
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples per step over all ranks."""
+        return int(self.local_batch_size * self.world_size)
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How batches are loaded; no option changes what they hold."""
+
+    num_workers: int
+    parallel_method: ParallelMethod
+    start_method: StartMethod
+    prefetch: int
+    prefetch_bytes: int | None
+    lookahead: int
+    stall_after: float | None
+    timeout: float | None
+
+    def __post_init__(self) -> None:
+        as_index("num_workers", self.num_workers, 0, 4096)
+        as_index("prefetch", self.prefetch, 0, 1 << 20)
+        as_index("lookahead", self.lookahead, 0, 1 << 20)
+        if self.prefetch_bytes is not None:
+            as_index("prefetch_bytes", self.prefetch_bytes, 1, None)
+        if self.parallel_method not in get_args(ParallelMethod):
+            raise ValueError(
+                f'parallel_method is {self.parallel_method!r}; expected "thread" or "process"'
+            )
+        check_start_method(self.start_method)
+        for name in ("stall_after", "timeout"):
+            seconds = getattr(self, name)
+            if seconds is not None and not (_is_number(seconds) and seconds > 0):
+                raise ValueError(f"{name} is {seconds!r}; expected seconds above 0, or None")
+        if self.timeout is not None and not self.ahead:
+            raise ValueError(
+                "timeout is given, and batches are loaded in the thread that waits for them, which "
+                "nothing can wake; set prefetch or num_workers to 1 or more"
+            )
+
+    @property
+    def ahead(self) -> int:
+        """Steps that are in work or ready; 0 to load in the thread that iterates."""
+        return self.num_workers + self.prefetch
+
+    @property
+    def by_processes(self) -> bool:
+        """Whether processes load."""
+        return self.parallel_method == "process" and self.num_workers > 0
+
+
+def differing(options: Mapping[str, Any]) -> str:
+    """Options as arguments in a call."""
+    return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

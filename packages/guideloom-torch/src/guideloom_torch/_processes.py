@@ -1,0 +1,371 @@
+"""The parent's side of worker processes, which stay from epoch to epoch.
+
+::
+
+    training loop    submit(step) ── the worker with the fewest steps ──>  workers
+                     a future     <── one thread takes in what they send, and notices their ends
+
+A worker that is gone takes its steps along: their futures get the error.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from guideloom_format import EpochPlan, WorkerError
+from guideloom_format._processes import (
+    Child,
+    StartMethod,
+    how_it_ended,
+    pickled,
+    signals_held_back,
+)
+from guideloom_torch._steps import describe
+from guideloom_torch._transfer import receive, send, unpack
+from guideloom_torch._worker import (
+    BATCH,
+    HEAD,
+    NO_STEP,
+    READY,
+    Job,
+    NewPlan,
+    NextStep,
+    SentError,
+    serve,
+)
+
+GRACE = 2.0  # seconds for a process to end by itself
+MOST_TOLD = 2
+"""Steps that a worker is told at once: one to load and the next. So few that no socket is ever
+full, and that hardly any is loaded which is not wanted any more."""
+
+Finish = Callable[[Any], Any]
+
+
+@dataclass
+class _Given:
+    """A step that a worker was given.
+
+    Attributes:
+        plan: that it is of.
+        number: of the plan.
+        step: of the plan.
+        future: of the batch.
+        finish: is called with the batch before the future has it.
+    """
+
+    plan: EpochPlan
+    number: int
+    step: int
+    future: Future[Any]
+    finish: Finish
+
+
+class _Worker(Child):
+    """A worker as its parent knows it.
+
+    Attributes:
+        name: for messages.
+        told: what it was told and has not answered, in order.
+        waiting: what it will be told.
+        plan: number of the newest plan that it was told.
+        since: when it began with the first of them.
+    """
+
+    def __init__(self, process: Any, connection: socket.socket) -> None:
+        super().__init__(process, connection)
+        self.name = f"{process.name} (pid {self.pid})"
+        self.told: deque[_Given] = deque()
+        self.waiting: deque[_Given] = deque()
+        self.plan = -1
+        self.since = time.monotonic()
+
+    def tell(self) -> None:
+        """Tell it more if it has little to do."""
+        while self.waiting and len(self.told) < MOST_TOLD:
+            given = self.waiting.popleft()
+            if given.future.cancelled():
+                continue
+            if not self.told:
+                self.since = time.monotonic()
+            self.told.append(given)
+            with contextlib.suppress(OSError):  # it is gone, as the other thread will find
+                if self.plan != given.number:
+                    self.plan = given.number
+                    self._send(NewPlan(given.number, given.plan))
+                self._send(NextStep(given.number, given.step))
+
+    def _send(self, message: NewPlan | NextStep) -> None:
+        send(self.connection, b"", pickle.dumps(message), None)
+
+    def shown(self) -> str:
+        """What it does."""
+        first = self.told[0]
+        seconds = time.monotonic() - self.since
+        return (
+            f"{self.name} has been loading {describe(first.plan, first.step)} for {seconds:.1f} s"
+        )
+
+
+class _Crew:
+    """The workers, as the thread that hears them and the pool share them."""
+
+    def __init__(self, advice: str) -> None:
+        self.lock = threading.Lock()
+        self.workers: list[_Worker] = []
+        self.error: BaseException | None = None
+        self._advice = advice
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._over = False
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._over = True
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+
+    def run(self) -> None:
+        """Hear the workers until `stop`."""
+        while not self._over:
+            workers = self.workers.copy()
+            objects = [x for worker in workers for x in (worker.connection, *worker.ends)]
+            ready = set(wait([self._wake, *objects]))
+            for worker in workers:
+                gone = bool(ready.intersection(worker.ends))  # if so, all that it sent is there
+                if not self._over and (gone or worker.connection in ready):
+                    self._hear(worker, gone)
+        os.close(self._wake)
+
+    def _hear(self, worker: _Worker, gone: bool) -> None:
+        try:
+            while not gone or wait([worker.connection], 0):
+                received = receive(worker.connection, HEAD.size)
+                if received is None:
+                    gone = True
+                    break
+                self._take(worker, *received)
+                if not gone:
+                    return
+        except OSError:
+            gone = True
+        if gone:
+            self._bury(worker)
+
+    def _take(self, worker: _Worker, head: bytes, data: bytes, descriptor: int | None) -> None:
+        kind, _, step, _ = HEAD.unpack(head)
+        if kind == READY:
+            return
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = unpack(data, descriptor)
+            if kind != BATCH:
+                error = _raised(worker, value)
+        except BaseException as failed:  # noqa: BLE001  # the step's future gets it
+            error = failed
+        if step == NO_STEP:
+            self._fail(worker, error)
+            return
+        with self.lock:
+            given = worker.told.popleft()
+            worker.since = time.monotonic()
+            worker.tell()
+        if not given.future.set_running_or_notify_cancel():
+            return
+        try:
+            if error is None:
+                value = given.finish(value)
+        except BaseException as failed:  # noqa: BLE001
+            error = failed
+        if error is None:
+            given.future.set_result(value)
+        else:
+            given.future.set_exception(error)
+
+    def _bury(self, worker: _Worker) -> None:
+        worker.send_signal(signal.SIGKILL)  # if it closed the socket and lives on
+        worker.is_gone(GRACE)
+        first = worker.told[0] if worker.told else None
+        what = f" while it loaded {describe(first.plan, first.step)}" if first else ""
+        code = worker.close()
+        advice = self._advice if code is not None and code > 0 else ""
+        how = f"{how_it_ended(worker.pid, code)}, {worker.name}{what}{advice}"
+        self._fail(worker, WorkerError(how))
+
+    def _fail(self, worker: _Worker, error: BaseException | None) -> None:
+        """A worker is lost; so are its steps, and the pool takes no more."""
+        with self.lock:
+            self.error = self.error or error
+            self.workers = [other for other in self.workers if other is not worker]
+            lost = [*worker.told, *worker.waiting]
+            worker.told.clear()
+            worker.waiting.clear()
+        for given in lost:
+            if given.future.set_running_or_notify_cancel():
+                given.future.set_exception(self.error)
+
+
+class WorkerPool:
+    """Processes that load batches, until `close`.
+
+    Args:
+        job: what they share.
+        workers: how many, at least 1.
+        start_method: see `StartMethod`.
+
+    Raises:
+        TypeError: they must be sent `job`, and it cannot be sent.
+    """
+
+    def __init__(self, job: Job, workers: int, start_method: StartMethod) -> None:
+        import multiprocess
+        from multiprocess.reduction import ForkingPickler
+
+        self._context = multiprocess.get_context(start_method)
+        if start_method == "forkserver":  # imported once, if no server runs yet
+            self._context.set_forkserver_preload(["__main__", "guideloom_torch._worker"])
+        self._method: StartMethod = start_method
+        forked = start_method == "fork"
+        self._sent = job if forked else pickled(ForkingPickler, job, "dataset or collate_fn")
+        self._process = os.getpid()
+        self._number = 0
+        advice = (
+            '. There may be more to read on stderr. With start_method "spawn" or "forkserver" all '
+            'that a script does must be below its line `if __name__ == "__main__":`'
+        )
+        self._crew = _Crew("" if forked else advice)
+        self._thread = threading.Thread(
+            target=self._crew.run, name="guideloom-loader-receiver", daemon=True
+        )
+        try:
+            for k in range(workers):
+                self._start(k)
+        except BaseException:
+            self.close()
+            raise
+        self._thread.start()
+        _close_at_exit()
+        _open.add(self)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is of this process, open, and all workers are there."""
+        crew = self._crew
+        return self._process == os.getpid() and crew.error is None and bool(crew.workers)
+
+    def begin(self) -> int:
+        """A new plan; its number. Steps of older ones are dropped where they were not begun."""
+        self._number += 1
+        return self._number
+
+    def submit(self, number: int, plan: EpochPlan, step: int, finish: Finish) -> Future[Any]:
+        """Have a step loaded; the future of what `finish` makes of the batch.
+
+        `finish` is called by the thread that hears all workers.
+        """
+        future: Future[Any] = Future()
+        crew = self._crew
+        with crew.lock:
+            if crew.error is not None or not crew.workers:
+                future.set_exception(crew.error or WorkerError("the loader was closed"))
+                return future
+            worker = min(crew.workers, key=lambda one: len(one.told) + len(one.waiting))
+            worker.waiting.append(_Given(plan, number, step, future, finish))
+            worker.tell()
+        return future
+
+    def at_work(self) -> str:
+        """What the workers do, in words."""
+        with self._crew.lock:
+            return "; ".join(worker.shown() for worker in self._crew.workers if worker.told)
+
+    def close(self) -> None:
+        """End all processes; those that do not end in time are killed."""
+        _open.discard(self)
+        crew = self._crew
+        if self._process != os.getpid():  # a fork has neither the thread nor the processes
+            return
+        crew.stop()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(GRACE)
+        with crew.lock:
+            workers, crew.workers = crew.workers, []
+        for worker in workers:
+            worker.connection.close()
+        deadline = time.monotonic() + GRACE
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for worker in workers:
+                if not worker.is_gone(max(0.0, deadline - time.monotonic())):
+                    worker.send_signal(number)
+            deadline = time.monotonic() + GRACE
+        for worker in workers:
+            worker.is_gone(GRACE)
+            worker.close()
+            for given in (*worker.told, *worker.waiting):
+                given.future.cancel()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_thread"):
+            self.close()
+
+    def _start(self, k: int) -> None:
+        crew = self._crew
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        forked = self._method == "fork"
+        held = [mine, *(worker.connection for worker in crew.workers)] if forked else []
+        process = self._context.Process(
+            target=serve,
+            args=(theirs, self._sent, os.getpid(), held),
+            name=f"guideloom-loader-{k}",
+            daemon=True,
+        )
+        try:
+            with signals_held_back(self._method), warnings.catch_warnings():
+                # to fork beside threads is the caller's choice, see `start_method`
+                warnings.filterwarnings("ignore", "This process", DeprecationWarning)
+                process.start()
+        except BaseException:
+            mine.close()
+            raise
+        finally:
+            theirs.close()
+        crew.workers.append(_Worker(process, mine))
+
+
+_open: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+
+
+@functools.cache
+def _close_at_exit() -> None:
+    """The threads that hear workers are in torch code now and then, see `_threads`."""
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for pool in list(_open):
+        pool.close()
+
+
+def _raised(worker: _Worker, sent: SentError) -> BaseException:
+    where = f"in {worker.name}:\n{sent.text}"
+    if sent.pickled is None:
+        return WorkerError(where)
+    error: BaseException = pickle.loads(sent.pickled)  # noqa: S301  # from the other end of a socket of our own
+    error.add_note(where)
+    return error

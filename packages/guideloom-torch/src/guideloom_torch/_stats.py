@@ -1,0 +1,106 @@
+"""What loading costs the training loop, counted as it goes."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class LoaderStats:
+    """Figures of a loader since it was made.
+
+    Attributes:
+        batches: that were delivered.
+        nbytes: of arrays and tensors in them.
+        seconds: since the first one was asked for.
+        waited: seconds that the training loop waited for batches, all together.
+        longest_wait: the longest of these waits, in seconds.
+        ready: batches that are loaded and not delivered, now.
+        in_work: steps that workers were given and have not loaded, now.
+    """
+
+    batches: int = 0
+    nbytes: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+    longest_wait: float = 0.0
+    ready: int = 0
+    in_work: int = 0
+
+    @property
+    def batches_per_second(self) -> float:
+        """Delivered per second; 0 before the first."""
+        return self.batches / self.seconds if self.seconds else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Delivered per second; 0 before the first."""
+        return self.nbytes / self.seconds if self.seconds else 0.0
+
+    @property
+    def waiting(self) -> float:
+        """The share of the time that the training loop waited, 0 to 1."""
+        return self.waited / self.seconds if self.seconds else 0.0
+
+
+class Meter:
+    """Counts what `LoaderStats` shows. The training loop writes; any thread reads."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._batches = 0
+        self._nbytes = 0
+        self._waited = 0.0
+        self._longest_wait = 0.0
+
+    def asked(self) -> float:
+        """The loop asks for a batch; when."""
+        now = time.perf_counter()
+        if not self._began:
+            self._began = now
+        return now
+
+    def delivered(self, asked: float, nbytes: int) -> None:
+        """The loop gets the batch that it asked for at that time."""
+        waited = time.perf_counter() - asked
+        self._batches += 1
+        self._nbytes += nbytes
+        self._waited += waited
+        if waited > self._longest_wait:
+            self._longest_wait = waited
+
+    def shown(self, ready: int, in_work: int) -> LoaderStats:
+        """The figures now."""
+        return LoaderStats(
+            batches=self._batches,
+            nbytes=self._nbytes,
+            seconds=time.perf_counter() - self._began if self._began else 0.0,
+            waited=self._waited,
+            longest_wait=self._longest_wait,
+            ready=ready,
+            in_work=in_work,
+        )
+
+
+def nbytes_of(batch: Any) -> int:
+    """Bytes of the arrays, tensors and buffers inside mappings, lists, tuples and dataclasses."""
+    if isinstance(batch, torch.Tensor | np.ndarray):
+        return int(batch.nbytes)
+    if isinstance(batch, bytes | bytearray | str):
+        return len(batch)
+    if isinstance(batch, memoryview):
+        return batch.nbytes
+    if isinstance(batch, Mapping):
+        return sum(map(nbytes_of, batch.values()))
+    if isinstance(batch, list | tuple):
+        return sum(map(nbytes_of, batch))
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        return sum(nbytes_of(getattr(batch, field.name)) for field in dataclasses.fields(batch))
+    return 0

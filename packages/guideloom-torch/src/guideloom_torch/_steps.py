@@ -1,0 +1,67 @@
+"""One step of a plan: which samples it has, and their batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from guideloom_format import EpochPlan
+
+Load = Callable[[NDArray[np.int64]], Any]
+
+
+class MaskedBatch(NamedTuple):
+    """A batch of full size, with ``pad="mask"``.
+
+    Attributes:
+        batch: of `local_batch_size` samples.
+        valid: which of them count, bool, shape (local_batch_size,). The others are samples from
+            the start of the epoch, in the last step alone.
+    """
+
+    batch: Any
+    valid: torch.Tensor
+
+
+class LoadStep:
+    """Loads a step, and says of an error where it happened.
+
+    Args:
+        plan: which samples come when.
+        load: makes a batch of sample ids.
+        pad: whether a step is filled up, see `MaskedBatch`.
+    """
+
+    def __init__(self, plan: EpochPlan, load: Load, pad: bool) -> None:
+        self._plan = plan
+        self._load = load
+        self._pad = pad
+
+    def __call__(self, step: int) -> Any:
+        plan = self._plan
+        if self._pad:
+            ids, valid = plan.padded(step)
+        else:
+            ids = plan.sample_ids(step)
+        try:
+            batch = self._load(ids)
+        except StopIteration as error:
+            raise RuntimeError("loading a batch raised StopIteration, which ends loops") from error
+        except BaseException as error:
+            error.add_note(f"while loading {describe(plan, step, ids)}")
+            raise
+        return MaskedBatch(batch, torch.from_numpy(valid)) if self._pad else batch
+
+
+def describe(plan: EpochPlan, step: int, ids: NDArray[np.int64] | None = None) -> str:
+    """A step in words, for messages."""
+    ids = plan.sample_ids(step) if ids is None else ids
+    shown = ", ".join(map(str, ids[:8].tolist())) + (", …" if ids.size > 8 else "")
+    return (
+        f"samples {shown} (epoch {plan.epoch}, rank {plan.rank}, step {step} since the epoch began "
+        "or was resumed)"
+    )

@@ -1,0 +1,151 @@
+"""Batches on their way from one process to another, through memory that has no name.
+
+::
+
+    worker   pickle, with every array and tensor beside it   ->  an anonymous file (memfd)
+             its descriptor travels with the message
+    parent   maps the file                                   ->  arrays and tensors in it
+
+The mapping goes with the last array that lies in it, the file with the mapping: whatever is killed,
+nothing is left. Small batches travel in the message.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+_HEAD = struct.Struct("<QQ")  # bytes of the pickle, number of buffers behind it
+_ALIGNMENT = 64
+SMALL = 16384
+"""Bytes that travel in a message; every message is far smaller than what a socket holds."""
+
+
+def pack(value: Any, dumps: Callable[..., bytes]) -> tuple[bytes, int | None]:
+    """A value as bytes, or as the descriptor of an anonymous file that has them.
+
+    Args:
+        value: to send.
+        dumps: pickles what the plain pickler cannot, such as lambdas.
+
+    Returns:
+        the bytes and None, or no bytes and the descriptor, which the caller closes.
+    """
+    buffers: list[memoryview] = []
+    body = _pickled(value, dumps, buffers)
+    head = _HEAD.pack(len(body), len(buffers)) + struct.pack(
+        f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers)
+    )
+    pieces = [memoryview(head), memoryview(body), *buffers]
+    starts, size = [], 0
+    for piece in pieces:
+        size += -size % _ALIGNMENT
+        starts.append(size)
+        size += piece.nbytes
+    if size <= SMALL:
+        small = bytearray(size)
+        for start, piece in zip(starts, pieces, strict=True):
+            small[start : start + piece.nbytes] = piece
+        return bytes(small), None
+    descriptor = os.memfd_create("guideloom-batch", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, size)
+        with mmap.mmap(descriptor, size) as whole:
+            for start, piece in zip(starts, pieces, strict=True):
+                whole[start : start + piece.nbytes] = piece
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return b"", descriptor
+
+
+def unpack(data: bytes, descriptor: int | None) -> Any:
+    """The value again; closes the descriptor. Arrays and tensors are writable."""
+    whole: memoryview
+    if descriptor is None:
+        whole = memoryview(bytearray(data))
+    else:
+        try:
+            size = os.fstat(descriptor).st_size
+            flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+            whole = memoryview(mmap.mmap(descriptor, size, flags=flags))
+        finally:
+            os.close(descriptor)
+    body_bytes, count = _HEAD.unpack_from(whole)
+    sizes = struct.unpack_from(f"<{count}Q", whole, _HEAD.size)
+    at, pieces = 0, []
+    for size in (_HEAD.size + 8 * count, body_bytes, *sizes):
+        at += -at % _ALIGNMENT
+        pieces.append(whole[at : at + size])
+        at += size
+    return pickle.loads(pieces[1], buffers=pieces[2:])  # noqa: S301  # from the other end of a socket of our own
+
+
+def send(to: socket.socket, head: bytes, data: bytes, descriptor: int | None) -> None:
+    """One message: a head of fixed size, the data, perhaps a descriptor, which stays open."""
+    if descriptor is None:
+        to.sendall(head + data)
+    else:
+        socket.send_fds(to, [head + data], [descriptor])
+
+
+def receive(source: socket.socket, head_size: int) -> tuple[bytes, bytes, int | None] | None:
+    """The next message, parted into its head, its data and its descriptor; None at the end."""
+    most = head_size + SMALL
+    message, descriptors, _, _ = socket.recv_fds(source, most, 1, socket.MSG_CMSG_CLOEXEC)
+    if not message:
+        return None
+    return message[:head_size], message[head_size:], descriptors[0] if descriptors else None
+
+
+class _Pickler(pickle.Pickler):
+    """Tensors beside the pickle, as arrays are; anything else as usual."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is torch.Tensor and _is_plain(value):
+            raw = value.detach().contiguous().view(-1).view(torch.uint8).numpy()
+            parts = (np.ascontiguousarray(raw), value.dtype, tuple(value.shape))
+            return _tensor, (*parts, value.requires_grad)
+        return NotImplemented
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and tensor.is_leaf
+    )
+
+
+def _tensor(raw: np.ndarray, dtype: torch.dtype, shape: tuple[int, ...], grad: bool) -> Any:
+    made = (
+        torch.from_numpy(raw).view(dtype).view(shape)
+        if raw.size
+        else torch.empty(shape, dtype=dtype)
+    )
+    return made.requires_grad_() if grad else made
+
+
+def _pickled(value: Any, dumps: Callable[..., bytes], buffers: list[memoryview]) -> bytes:
+    def beside(buffer: pickle.PickleBuffer) -> None:
+        buffers.append(buffer.raw())
+
+    out = io.BytesIO()
+    try:
+        _Pickler(out, protocol=5, buffer_callback=beside).dump(value)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        buffers.clear()
+        return dumps(value)
+    return out.getvalue()
