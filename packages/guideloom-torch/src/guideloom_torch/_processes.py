@@ -14,7 +14,6 @@ import atexit
 import contextlib
 import functools
 import os
-import pickle
 import signal
 import socket
 import threading
@@ -37,7 +36,7 @@ from guideloom_format._processes import (
     signals_held_back,
 )
 from guideloom_torch._steps import describe
-from guideloom_torch._transfer import receive, send, unpack
+from guideloom_torch._transfer import dumps, loads, receive, send, unpack
 from guideloom_torch._worker import (
     BATCH,
     HEAD,
@@ -50,7 +49,7 @@ from guideloom_torch._worker import (
     serve,
 )
 
-GRACE = 2.0  # seconds for a process to end by itself
+GRACE = 1.0  # seconds for a process to end by itself
 MOST_TOLD = 2
 """Steps that a worker is told at once: one to load and the next. So few that no socket is ever
 full, and that hardly any is loaded which is not wanted any more."""
@@ -111,8 +110,17 @@ class _Worker(Child):
                     self._send(NewPlan(given.number, given.plan))
                 self._send(NextStep(given.number, given.step))
 
+    def lose(self, error: Callable[[], BaseException]) -> None:
+        """What it has not answered is an error."""
+        lost = [*self.told, *self.waiting]
+        self.told.clear()
+        self.waiting.clear()
+        for given in lost:
+            if given.future.set_running_or_notify_cancel():
+                given.future.set_exception(error())
+
     def _send(self, message: NewPlan | NextStep) -> None:
-        send(self.connection, b"", pickle.dumps(message), None)
+        send(self.connection, b"", dumps(message), None)
 
     def shown(self) -> str:
         """What it does."""
@@ -127,18 +135,28 @@ class _Crew:
     """The workers, as the thread that hears them and the pool share them."""
 
     def __init__(self, advice: str) -> None:
-        self.lock = threading.Lock()
+        # a signal handler, or the garbage collector, may close a pool wherever a thread is
+        self.lock = threading.RLock()
         self.workers: list[_Worker] = []
-        self.error: BaseException | None = None
+        # not the error itself: its traceback would keep the pool for as long as the thread runs
+        self.error: Callable[[], BaseException] | None = None
         self._advice = advice
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._over = False
 
     def stop(self) -> None:
         """End `run`."""
-        self._over = True
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        with self.lock:
+            if not self._over:  # later, the number may be that of a file of others
+                self._over = True
+                os.eventfd_write(self._wake, 1)
+
+    def forget(self) -> None:
+        """After `stop`, and after `run` if that was called."""
+        with self.lock:
+            wake, self._wake = self._wake, -1
+            if wake >= 0:
+                os.close(wake)
 
     def run(self) -> None:
         """Hear the workers until `stop`."""
@@ -150,7 +168,7 @@ class _Crew:
                 gone = bool(ready.intersection(worker.ends))  # if so, all that it sent is there
                 if not self._over and (gone or worker.connection in ready):
                     self._hear(worker, gone)
-        os.close(self._wake)
+        self.forget()
 
     def _hear(self, worker: _Worker, gone: bool) -> None:
         try:
@@ -180,9 +198,14 @@ class _Crew:
         except BaseException as failed:  # noqa: BLE001  # the step's future gets it
             error = failed
         if step == NO_STEP:
-            self._fail(worker, error)
+            text = f"{worker.name} sent what cannot be received: {error!r}"
+            told = isinstance(value, SentError)
+            reason = functools.partial(_raised, worker, value) if told else None
+            self._fail(worker, reason or functools.partial(WorkerError, text))
             return
         with self.lock:
+            if not worker.told:  # the pool was closed meanwhile
+                return
             given = worker.told.popleft()
             worker.since = time.monotonic()
             worker.tell()
@@ -206,19 +229,15 @@ class _Crew:
         code = worker.close()
         advice = self._advice if code is not None and code > 0 else ""
         how = f"{how_it_ended(worker.pid, code)}, {worker.name}{what}{advice}"
-        self._fail(worker, WorkerError(how))
+        with self.lock:
+            self.workers = [other for other in self.workers if other is not worker]
+        self._fail(worker, functools.partial(WorkerError, how))
 
-    def _fail(self, worker: _Worker, error: BaseException | None) -> None:
-        """A worker is lost; so are its steps, and the pool takes no more."""
+    def _fail(self, worker: _Worker, error: Callable[[], BaseException]) -> None:
+        """A worker's steps are lost, and the pool takes no more."""
         with self.lock:
             self.error = self.error or error
-            self.workers = [other for other in self.workers if other is not worker]
-            lost = [*worker.told, *worker.waiting]
-            worker.told.clear()
-            worker.waiting.clear()
-        for given in lost:
-            if given.future.set_running_or_notify_cancel():
-                given.future.set_exception(self.error)
+            worker.lose(self.error)
 
 
 class WorkerPool:
@@ -283,12 +302,19 @@ class WorkerPool:
         crew = self._crew
         with crew.lock:
             if crew.error is not None or not crew.workers:
-                future.set_exception(crew.error or WorkerError("the loader was closed"))
+                future.set_exception((crew.error or _closed)())
                 return future
             worker = min(crew.workers, key=lambda one: len(one.told) + len(one.waiting))
             worker.waiting.append(_Given(plan, number, step, future, finish))
             worker.tell()
+            if not crew.workers:  # closed by a signal handler, say, within the lines above
+                worker.lose(_closed)
         return future
+
+    def give_up(self, reason: str) -> None:
+        """Take no more steps: a worker that hangs is not to be used again."""
+        with self._crew.lock:
+            self._crew.error = self._crew.error or functools.partial(WorkerError, reason)
 
     def at_work(self) -> str:
         """What the workers do, in words."""
@@ -296,7 +322,7 @@ class WorkerPool:
             return "; ".join(worker.shown() for worker in self._crew.workers if worker.told)
 
     def close(self) -> None:
-        """End all processes; those that do not end in time are killed."""
+        """End all processes; those that do not end in time are killed. Waits get an error."""
         _open.discard(self)
         crew = self._crew
         if self._process != os.getpid():  # a fork has neither the thread nor the processes
@@ -306,19 +332,20 @@ class WorkerPool:
             self._thread.join(GRACE)
         with crew.lock:
             workers, crew.workers = crew.workers, []
-        for worker in workers:
-            worker.connection.close()
+        for worker in workers:  # a process that was forked meanwhile may hold the same socket
+            with contextlib.suppress(OSError):
+                worker.connection.shutdown(socket.SHUT_RDWR)
         deadline = time.monotonic() + GRACE
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for worker in workers:
-                if not worker.is_gone(max(0.0, deadline - time.monotonic())):
-                    worker.send_signal(number)
-            deadline = time.monotonic() + GRACE
+        for worker in workers:
+            if not worker.is_gone(max(0.0, deadline - time.monotonic())):
+                worker.send_signal(signal.SIGKILL)
         for worker in workers:
             worker.is_gone(GRACE)
             worker.close()
-            for given in (*worker.told, *worker.waiting):
-                given.future.cancel()
+            with crew.lock:
+                worker.lose(_closed)
+        if not self._thread.is_alive():
+            crew.forget()
 
     def __del__(self) -> None:
         if hasattr(self, "_thread"):
@@ -362,10 +389,17 @@ def _close_all() -> None:
         pool.close()
 
 
+def _closed() -> BaseException:
+    return WorkerError("the loader was closed; iter(loader) opens it again, at its position")
+
+
 def _raised(worker: _Worker, sent: SentError) -> BaseException:
     where = f"in {worker.name}:\n{sent.text}"
-    if sent.pickled is None:
+    error: BaseException | None = None
+    if sent.pickled is not None:
+        with contextlib.suppress(Exception):  # of a module, say, that is not to be found here
+            error = loads(sent.pickled)
+    if not isinstance(error, BaseException):
         return WorkerError(where)
-    error: BaseException = pickle.loads(sent.pickled)  # noqa: S301  # from the other end of a socket of our own
     error.add_note(where)
     return error

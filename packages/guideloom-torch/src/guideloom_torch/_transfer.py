@@ -7,18 +7,19 @@
     parent   maps the file                                   ->  arrays and tensors in it
 
 The mapping goes with the last array that lies in it, the file with the mapping: whatever is killed,
-nothing is left. Small batches travel in the message.
+nothing is left. No descriptor stays open. Small batches travel in the message.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import mmap
 import os
 import pickle
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,22 +27,24 @@ import torch
 
 _HEAD = struct.Struct("<QQ")  # bytes of the pickle, number of buffers behind it
 _ALIGNMENT = 64
+LOST = -1
+"""In place of a descriptor: one that could not be received."""
 SMALL = 16384
 """Bytes that travel in a message; every message is far smaller than what a socket holds."""
 
 
-def pack(value: Any, dumps: Callable[..., bytes]) -> tuple[bytes, int | None]:
+def pack(value: Any, or_else: Callable[[Any], bytes]) -> tuple[bytes, int | None]:
     """A value as bytes, or as the descriptor of an anonymous file that has them.
 
     Args:
         value: to send.
-        dumps: pickles what the plain pickler cannot, such as lambdas.
+        or_else: pickles what the plain pickler cannot, such as lambdas.
 
     Returns:
         the bytes and None, or no bytes and the descriptor, which the caller closes.
     """
     buffers: list[memoryview] = []
-    body = _pickled(value, dumps, buffers)
+    body = _pickled(value, or_else, buffers)
     head = _HEAD.pack(len(body), len(buffers)) + struct.pack(
         f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers)
     )
@@ -69,15 +72,21 @@ def pack(value: Any, dumps: Callable[..., bytes]) -> tuple[bytes, int | None]:
 
 
 def unpack(data: bytes, descriptor: int | None) -> Any:
-    """The value again; closes the descriptor. Arrays and tensors are writable."""
+    """The value again; closes the descriptor. Arrays and tensors are writable, if they were."""
     whole: memoryview
+    if descriptor == LOST:
+        raise OSError(
+            errno.EMFILE,
+            "a batch could not be received, because this process has too many open files; close "
+            "some, or raise the limit (ulimit -n)",
+        )
     if descriptor is None:
         whole = memoryview(bytearray(data))
     else:
         try:
-            size = os.fstat(descriptor).st_size
-            flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-            whole = memoryview(mmap.mmap(descriptor, size, flags=flags))
+            # Python's mmap would keep a descriptor open for every batch that someone keeps
+            size, name = os.fstat(descriptor).st_size, f"/proc/self/fd/{descriptor}"
+            whole = memoryview(torch.from_file(name, True, size, dtype=torch.uint8).numpy().data)
         finally:
             os.close(descriptor)
     body_bytes, count = _HEAD.unpack_from(whole)
@@ -87,7 +96,17 @@ def unpack(data: bytes, descriptor: int | None) -> Any:
         at += -at % _ALIGNMENT
         pieces.append(whole[at : at + size])
         at += size
-    return pickle.loads(pieces[1], buffers=pieces[2:])  # noqa: S301  # from the other end of a socket of our own
+    return loads(pieces[1], pieces[2:])
+
+
+def dumps(value: Any) -> bytes:
+    """A small message."""
+    return pickle.dumps(value)
+
+
+def loads(data: bytes | memoryview, buffers: Sequence[memoryview] = ()) -> Any:
+    """What a process of this loader made, and sent through a socket that has no name."""
+    return pickle.loads(data, buffers=buffers)  # noqa: S301  # see the docstring
 
 
 def send(to: socket.socket, head: bytes, data: bytes, descriptor: int | None) -> None:
@@ -101,10 +120,13 @@ def send(to: socket.socket, head: bytes, data: bytes, descriptor: int | None) ->
 def receive(source: socket.socket, head_size: int) -> tuple[bytes, bytes, int | None] | None:
     """The next message, parted into its head, its data and its descriptor; None at the end."""
     most = head_size + SMALL
-    message, descriptors, _, _ = socket.recv_fds(source, most, 1, socket.MSG_CMSG_CLOEXEC)
+    message, descriptors, flags, _ = socket.recv_fds(source, most, 1, socket.MSG_CMSG_CLOEXEC)
     if not message:
         return None
-    return message[:head_size], message[head_size:], descriptors[0] if descriptors else None
+    descriptor = descriptors[0] if descriptors else None
+    if flags & socket.MSG_CTRUNC:  # this process may not open one more
+        descriptor = LOST
+    return message[:head_size], message[head_size:], descriptor
 
 
 class _Pickler(pickle.Pickler):
@@ -138,7 +160,7 @@ def _tensor(raw: np.ndarray, dtype: torch.dtype, shape: tuple[int, ...], grad: b
     return made.requires_grad_() if grad else made
 
 
-def _pickled(value: Any, dumps: Callable[..., bytes], buffers: list[memoryview]) -> bytes:
+def _pickled(value: Any, or_else: Callable[[Any], bytes], buffers: list[memoryview]) -> bytes:
     def beside(buffer: pickle.PickleBuffer) -> None:
         buffers.append(buffer.raw())
 
@@ -147,5 +169,5 @@ def _pickled(value: Any, dumps: Callable[..., bytes], buffers: list[memoryview])
         _Pickler(out, protocol=5, buffer_callback=beside).dump(value)
     except (pickle.PicklingError, AttributeError, TypeError):
         buffers.clear()
-        return dumps(value)
+        return or_else(value)
     return out.getvalue()
