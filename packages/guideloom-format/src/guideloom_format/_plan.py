@@ -10,6 +10,12 @@
 The sample at position p is ``shuffler.shuffle(p)``, or p itself without shuffling. A job that
 resumes with other ranks or another batch size gives `start`, the number of positions already
 delivered, and the same global order goes on.
+
+Where every rank needs as many rows, `EpochPlan.padded` fills those of the last step for which
+nothing is left with positions 0, 1, … again, and says which rows are valid::
+
+    rank 0                          …                           | 12 (0) (2)     valid: + - -
+    rank 1                                                      | 13 (1) (3)            + - -
 """
 
 from __future__ import annotations
@@ -111,12 +117,7 @@ class EpochPlan:
             IndexError: no such step.
             TypeError: step is not an integer.
         """
-        step = as_integer("step", step)
-        if not 0 <= step < len(self):
-            raise IndexError(
-                f"step {shown(step)} is outside [0, {len(self)}), the steps of this epoch"
-            )
-        begin = self.start + step * self.global_batch_size
+        begin = self.position_at(step)
         end = min(begin + self.global_batch_size, self.stop)
         return np.arange(begin + self.rank, end, self.world_size, dtype=np.int64)
 
@@ -127,8 +128,123 @@ class EpochPlan:
             IndexError: no such step.
             TypeError: step is not an integer.
         """
-        positions = self.positions(step)
-        return positions if self._shuffler is None else self._shuffler.shuffle(positions)
+        return self._ids(self.positions(step))
+
+    def padded(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """As many sample ids on every rank and at every step, and which of them are valid.
+
+        Rows for which nothing is left take the samples from the start of the epoch's order, at
+        positions 0, 1, … dealt to the ranks like all others, and again from 0 if the epoch has
+        fewer. Over all ranks and steps the valid rows have each sample exactly once. With
+        `drop_last` all rows are valid.
+
+        Returns:
+            the ids, int64 (local_batch_size,), and whether each row is valid, bool of that shape.
+
+        Raises:
+            IndexError: no such step. An epoch without samples has none.
+            TypeError: step is not an integer.
+        """
+        first = self.position_at(step) + self.rank
+        positions = first + self.world_size * np.arange(self.local_batch_size, dtype=np.int64)
+        valid = positions < self.stop
+        if not valid[-1]:
+            positions = np.where(valid, positions, (positions - self.stop) % self.length)
+        return self._ids(positions), valid
+
+    def all_sample_ids(self, step: int) -> NDArray[np.int64]:
+        """Ids of the samples that all ranks get at `step`: int64 (world_size, local_batch_size).
+
+        -1 where nothing is left for a row, whatever a loader puts there.
+
+        Raises:
+            IndexError: no such step.
+            TypeError: step is not an integer.
+        """
+        begin = self.position_at(step)
+        end = min(begin + self.global_batch_size, self.stop)
+        dealt = self._ids(np.arange(begin, end, dtype=np.int64))
+        if dealt.size < self.global_batch_size:
+            nothing = np.full(self.global_batch_size - dealt.size, -1, dtype=np.int64)
+            dealt = np.concatenate((dealt, nothing))
+        return dealt.reshape(self.local_batch_size, self.world_size).T
+
+    def sample_at(self, step: int, rank: int, row: int) -> int | None:
+        """Id of the sample in one row of one rank: what `delivery` is the inverse of.
+
+        Returns:
+            the id, or None if nothing is left for this row.
+
+        Raises:
+            IndexError: no such step, rank or row.
+            TypeError: one of them is not an integer.
+        """
+        begin = self.position_at(step)
+        rank, row = as_integer("rank", rank), as_integer("row", row)
+        for name, number, count in (
+            ("rank", rank, self.world_size),
+            ("row", row, self.local_batch_size),
+        ):
+            if not 0 <= number < count:
+                raise IndexError(f"{name} {shown(number)} is outside [0, {count})")
+        position = begin + row * self.world_size + rank
+        if position >= self.stop:
+            return None
+        return position if self._shuffler is None else self._shuffler.shuffle(position)
+
+    def position_at(self, step: int) -> int:
+        """The position of the global order that a step begins at, before the ranks' shares.
+
+        Raises:
+            IndexError: no such step.
+            TypeError: step is not an integer.
+        """
+        step = as_integer("step", step)
+        if not 0 <= step < len(self):
+            raise IndexError(
+                f"step {shown(step)} is outside [0, {len(self)}), the steps of this epoch"
+            )
+        return self.start + step * self.global_batch_size
+
+    def after(self, steps: int) -> tuple[int, int]:
+        """Where a job stands when it has done `steps` more steps from this plan's start.
+
+        ::
+
+            10 samples, global batch 4, drop_last, epoch 2, start 0
+            steps   0       1       2       3       4
+            after   (2, 0)  (2, 4)  (3, 0)  (3, 4)  (4, 0)
+
+        The last step of an epoch leads to the start of the next one. What is left from `start` is
+        dealt from there; if it fills no batch, the next epoch follows. Constant time.
+
+        Args:
+            steps: 0 or more.
+
+        Returns:
+            the epoch, and the positions of its order that are delivered by then; for 0 steps this
+            plan's own `epoch` and `start`.
+
+        Raises:
+            ValueError: `steps` is negative, or leads into epochs that have no batch.
+            TypeError: `steps` is not an integer.
+        """
+        steps = as_index("steps", steps, 0, None)
+        if steps == 0:
+            return self.epoch, self.start
+        if steps < len(self):
+            return self.epoch, self.start + steps * self.global_batch_size
+        whole = self.length // self.global_batch_size
+        if not self.drop_last and self.length % self.global_batch_size:
+            whole += 1
+        if not whole:
+            raise ValueError(
+                f"steps is {shown(steps)}, and there is no step to do: an epoch of {self.length} "
+                f"samples has no batch with global batch size {self.global_batch_size} and "
+                f"drop_last={self.drop_last}. Use smaller batches, drop_last=False, or more samples"
+            )
+        epochs, into = divmod(steps - len(self), whole)
+        return self.epoch + 1 + epochs, into * self.global_batch_size
 
     @overload
     def delivery(self, sample_ids: int) -> Delivery | None: ...
@@ -169,6 +285,10 @@ class EpochPlan:
         )
         out[(places < self.start) | (places >= self.stop), 1:] = -1
         return out
+
+    def _ids(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The samples at these positions of the global order."""
+        return positions if self._shuffler is None else self._shuffler.shuffle(positions)
 
     def _check_ids(self, smallest: int, largest: int) -> None:
         if smallest < 0 or largest >= self.length:

@@ -10,6 +10,7 @@ from typing import Any
 from guideloom_format import EpochPlan
 from guideloom_torch._options import Loading
 from guideloom_torch._pipeline import Mapper, PlanSteps, ProcessMapper, Room, ThreadMapper
+from guideloom_torch._placement import Placed, Placement
 from guideloom_torch._processes import WorkerPool
 from guideloom_torch._stats import Meter, nbytes_of
 from guideloom_torch._steps import LoadStep, describe
@@ -35,8 +36,8 @@ class EpochIterator(Iterator[Any]):
         load: loads a step of it, in this process.
         pool: of processes that do so in its place, or None.
         loading: how.
-        place: begins to bring a batch where it belongs; called where batches are loaded.
-        ready: makes of that what is delivered; called by the training loop.
+        placement: where batches go: it begins to copy where batches are loaded, and what is
+            delivered is ready for the training loop.
         meter: counts.
         position: of the loader.
     """
@@ -47,8 +48,7 @@ class EpochIterator(Iterator[Any]):
         load: LoadStep,
         pool: WorkerPool | None,
         loading: Loading,
-        place: Callable[[Any], Any],
-        ready: Callable[[Any], Any],
+        placement: Placement,
         meter: Meter,
         position: Position,
     ) -> None:
@@ -56,6 +56,11 @@ class EpochIterator(Iterator[Any]):
         self._done = plan.start
         self._stop = plan.stop
         self._batch = plan.global_batch_size
+        place: Callable[[Any], Any] = placement.place
+        ready: Callable[[Any], Any] = Placed.ready
+        placement.settle()
+        if placement.does_nothing:
+            place = ready = _same
         self._ready = ready
         self._meter = meter
         self._position = position
@@ -137,6 +142,10 @@ class EpochIterator(Iterator[Any]):
             f"this iterator is no longer valid: {self._invalid}. Call iter(loader) again; it goes "
             "on at the loader's position"
         )
+
+
+def _same(batch: Any) -> Any:
+    return batch
 
 
 def _waiting_for(iterator: EpochIterator) -> Callable[[], str]:

@@ -9,7 +9,15 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from guideloom_format import DocumentStorage, EpochPlan, StreamStorage, StreamWithMetaStorage
+import torch
+
+from guideloom_format import (
+    Delivery,
+    DocumentStorage,
+    EpochPlan,
+    StreamStorage,
+    StreamWithMetaStorage,
+)
 from guideloom_format._integers import as_index
 from guideloom_format._processes import StartMethod
 from guideloom_format._storage import Storage
@@ -19,7 +27,9 @@ from guideloom_torch._distributed import rank_and_world_size
 from guideloom_torch._epoch import EpochIterator, Position
 from guideloom_torch._options import LoaderOptions, Loading, Order, ParallelMethod, differing
 from guideloom_torch._pinned import PinnedDataset
+from guideloom_torch._placement import Placement
 from guideloom_torch._processes import WorkerPool
+from guideloom_torch._provenance import Located, locate
 from guideloom_torch._state import make_state
 from guideloom_torch._stats import LoaderStats, Meter
 from guideloom_torch._steps import LoadStep
@@ -82,6 +92,11 @@ class StatefulDataLoader:
         prefetch_bytes: and never more bytes of batches than this, if given, taking each for as
             large as the largest so far; but always one batch.
         lookahead: steps beyond, whose reads are announced to the operating system.
+        device: where the tensors of batches go, for example ``"cuda"``; copies run beside the
+            training loop, on a stream of their own. Left out, they stay on the CPU.
+        pin_memory: copy through pinned memory, as fast copies to a device need it.
+        widen: the integer type that unsigned tokens of 16 and 32 bits become when they are at the
+            device: True for int64, or a torch.dtype. They travel in their small type.
         stall_after: seconds; a longer wait for a batch is logged as a warning, once, with what is
             waited for (logger ``guideloom_torch``). None for no warning.
         timeout: seconds; a longer wait for a batch is an error. None to wait for ever.
@@ -114,6 +129,9 @@ class StatefulDataLoader:
         prefetch: int = 0,
         prefetch_bytes: int | None = None,
         lookahead: int = 0,
+        device: torch.device | str | int | None = None,
+        pin_memory: bool = False,
+        widen: torch.dtype | bool | None = None,
         stall_after: float | None = 60.0,
         timeout: float | None = None,
     ) -> None:
@@ -147,6 +165,7 @@ class StatefulDataLoader:
             stall_after=stall_after,
             timeout=timeout,
         )
+        self._placement = Placement(device, pin_memory, widen)
         self._pinned = PinnedDataset(dataset, self._order)
         self._position = Position()
         self._meter = Meter()
@@ -252,7 +271,7 @@ class StatefulDataLoader:
             )
         load = LoadStep(plan, self._load_of(self._pinned.reader()), self._pad)
         iterator = EpochIterator(
-            plan, load, self._workers(), self._loading, _same, _same, self._meter, self._position
+            plan, load, self._workers(), self._loading, self._placement, self._meter, self._position
         )
         self._newest = weakref.ref(iterator)
         return iterator
@@ -267,6 +286,57 @@ class StatefulDataLoader:
         if epoch != self._position.at[0]:
             self._retire_iterator()
             self._position.at = (epoch, 0)
+
+    def seek(self, step: int) -> None:
+        """Go to a step of this epoch, counted from its start in the present global batch size.
+
+        Args:
+            step: 0 to ``len(loader)``, which is the start of the next epoch.
+        """
+        plan = self._plan(self.epoch, 0)
+        step = as_index("step", step, 0, len(plan))
+        self._retire_iterator()
+        self._position.at = plan.after(step)
+
+    def skip(self, steps: int) -> None:
+        """Leave out the next steps, as if they had been delivered, into later epochs too.
+
+        Raises:
+            ValueError: there is no batch in an epoch, and so nothing to leave out.
+        """
+        at = self._plan(*self._position.at).after(as_index("steps", steps, 0, None))
+        self._retire_iterator()
+        self._position.at = at
+
+    def locate(self, epoch: int, step: int, *, payloads: bool = False) -> Located:
+        """What a step delivers: for each rank and row the sample, and where it is stored.
+
+        By arithmetic, whatever the size of the dataset; only the ends of documents, and the
+        payloads of spans if asked for, are read, when they are looked at.
+
+        Args:
+            epoch: of which the step is. In the present one, steps are those that this loader
+                delivers from its position on, and lie before that as if it had done so from the
+                start; what another global batch size delivered of it cannot be known.
+            step: counted from the start of the epoch.
+            payloads: of the spans as well, as they are stored.
+
+        Raises:
+            IndexError: no such step.
+        """
+        return locate(self._numbered(epoch), self._pinned.reader(), step, payloads=payloads)
+
+    def when(self, sample: int, epoch: int | None = None) -> Delivery | None:
+        """At which step, on which rank and in which row a sample comes; None if it does not.
+
+        Args:
+            sample: its id.
+            epoch: the present one when left out; steps are counted as for `locate`.
+
+        Raises:
+            IndexError: no such sample.
+        """
+        return self._numbered(self.epoch if epoch is None else epoch).delivery(sample)
 
     def state_dict(self) -> dict[str, int | str | bool | None]:
         """The position delivered, and what determines the order. Equal on all ranks.
@@ -296,6 +366,12 @@ class StatefulDataLoader:
     def _plan(self, epoch: int, position: int) -> EpochPlan:
         return self._order.plan(len(self._pinned.reader()), epoch=epoch, start=position)
 
+    def _numbered(self, epoch: int) -> EpochPlan:
+        """The plan by which steps of an epoch are counted."""
+        at, position = self._position.at
+        start = position % self.global_batch_size if epoch == at else 0
+        return self._plan(as_index("epoch", epoch, 0, None), start)
+
     def _workers(self) -> WorkerPool | None:
         """The processes, started if they are not there; None if there shall be none."""
         if not self._loading.by_processes:
@@ -318,7 +394,3 @@ class StatefulDataLoader:
         if iterator is not None:
             iterator.retire("the loader was closed, moved, or iterated anew")
         self._newest = None
-
-
-def _same(batch: Any) -> Any:
-    return batch

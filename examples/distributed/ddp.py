@@ -1,0 +1,97 @@
+"""Plain DDP with checkpoints of `torch.distributed.checkpoint`, on any number of ranks.
+
+::
+
+    torchrun --nproc-per-node 2 ddp.py DATASET RUN
+
+Killed, it goes on with the same command, also with another number of ranks: the loader's state is
+a position in the global order. The loader asks `torch.distributed` for rank and world size.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from common import (
+    CONTEXT,
+    GLOBAL_BATCH,
+    SEED,
+    Model,
+    RowLog,
+    deterministic,
+    newest,
+    storage,
+    switch_to,
+    write,
+)
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.nn.parallel import DistributedDataParallel
+
+from guideloom import StatefulDataLoader
+
+
+def main() -> None:
+    """Train on this rank."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dataset", type=Path)
+    parser.add_argument("run", type=Path, help="folder of the checkpoints")
+    parser.add_argument("--rows", type=Path, help="folder for what each rank was given")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--checkpoint-every", type=int, default=5)
+    given = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        write(given.dataset)
+    dist.barrier()
+    deterministic()
+    model = DistributedDataParallel(Model())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    loader = StatefulDataLoader.from_storage(
+        storage(given.dataset),
+        sequence_length=CONTEXT + 1,
+        stride=CONTEXT,
+        local_batch_size=GLOBAL_BATCH // world_size,
+        shuffle=True,
+        shuffle_seed=SEED,
+        prefetch=2,
+    )
+    step = 0
+    checkpoint = newest(given.run)
+    if checkpoint is not None:
+        weights, moments = get_state_dict(model, optimizer)
+        state = {"model": weights, "optimizer": moments, "loader": loader, "step": step}
+        state_dict_loader.load(state, checkpoint_id=checkpoint)
+        set_state_dict(
+            model, optimizer, model_state_dict=weights, optim_state_dict=state["optimizer"]
+        )
+        step = state["step"]
+    log = RowLog(given.rows or given.run / "rows", rank)
+    while step < given.steps:
+        for batch in loader:
+            windows = batch["tokens"].long()
+            loss = model(windows)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            log.add(step, loss.item(), windows)
+            if step % given.checkpoint_every == 0 or step == given.steps:
+                name = f"step-{step:06d}-of-{world_size}"
+                weights, moments = get_state_dict(model, optimizer)
+                state = {"model": weights, "optimizer": moments, "loader": loader, "step": step}
+                state_dict_saver.save(state, checkpoint_id=given.run / name)
+                if rank == 0:
+                    switch_to(given.run, name)
+                dist.barrier()
+            if step == given.steps:
+                break
+    loader.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
