@@ -10,6 +10,7 @@ a position in the global order. The loader asks `torch.distributed` for rank and
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -63,7 +64,12 @@ def main() -> None:
     checkpoint = newest(given.run)
     if checkpoint is not None:
         weights, moments = get_state_dict(model, optimizer)
-        state = {"model": weights, "optimizer": moments, "loader": loader, "step": step}
+        state: dict[str, Any] = {
+            "model": weights,
+            "optimizer": moments,
+            "loader": loader,
+            "step": step,
+        }
         state_dict_loader.load(state, checkpoint_id=checkpoint)
         set_state_dict(
             model, optimizer, model_state_dict=weights, optim_state_dict=state["optimizer"]
