@@ -59,7 +59,7 @@ def test_every_step_can_be_sought(options: dict[str, Any], directory: Path) -> N
 def test_every_number_of_steps_can_be_skipped(options: dict[str, Any], directory: Path) -> None:
     loader = make_loader(directory, seed=3, **options)
     run = [ids for _ in range(4) for ids in rest_of(loader)]
-    states = []
+    states: list[dict[str, Any]] = []
     loader = make_loader(directory, seed=3, **options)
     while len(states) < len(run):
         for batch in loader:
