@@ -60,7 +60,9 @@ def fits(state: Any, order: dict[str, int | str | bool]) -> bool:
     same = set(state) == others | set(order) and all(
         type(state[name]) is type(value) and state[name] == value for name, value in order.items()
     )
-    return same and version in (1, 2) and epoch >= 0 and 0 <= position <= SAMPLES
+    pinned = state.get("manifest_version")
+    pins = pinned is None or (type(pinned) is int and 0 <= pinned < 10**8)
+    return same and pins and version in (1, 2) and epoch >= 0 and 0 <= position <= SAMPLES
 
 
 def seeds() -> list[bytes]:

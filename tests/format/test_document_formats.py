@@ -102,7 +102,7 @@ def test_bytes_come_back(documents: list[bytes], tmp_path: Path) -> None:
         (memoryview(bytes(6)).cast("B", (2, 3)), "a buffer of 2 dimensions"),
         (np.array(3, np.uint8).data, "a buffer of 0 dimensions"),
     ],
-    ids=repr,
+    ids=lambda value: repr(value).partition(" at 0x")[0],
 )
 def test_what_is_not_bytes_is_refused(document: Any, text: str, tmp_path: Path) -> None:
     with writer_at(tmp_path / "x", BYTES) as writer:

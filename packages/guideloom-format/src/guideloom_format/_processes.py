@@ -90,8 +90,8 @@ def how_it_ended(pid: int, code: int | None) -> str:
     return f"{who} was killed by signal {-code} ({name}){why}"
 
 
-def wait_until_gone(parent: int, sentinel: int) -> None:
-    """In a child: return when the parent is gone.
+def wait_until_gone(parent: int, sentinel: int) -> bool:
+    """In a child: return when the parent is gone; True if that is certain.
 
     Args:
         parent: its process id.
@@ -101,6 +101,7 @@ def wait_until_gone(parent: int, sentinel: int) -> None:
     with contextlib.suppress(OSError):
         watched.append(os.pidfd_open(parent))
     wait(watched)
+    return bool(wait(watched[1:], 1.0))
 
 
 @contextlib.contextmanager

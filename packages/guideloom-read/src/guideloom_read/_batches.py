@@ -154,19 +154,14 @@ class SpanBatch(NamedTuple):
         Raises:
             ValueError: not ``0 <= start <= stop <= sequence_length``.
         """
-        start, stop = as_integer("start", start), as_integer("stop", stop)
-        if not 0 <= start <= stop <= self.sequence_length:
-            raise ValueError(
-                f"narrow got {start} and {stop}; expected 0 <= start <= stop <= "
-                f"{self.sequence_length}"
-            )
+        start, stop = self._checked(start, stop)
         starts, lengths = np.asarray(self.starts), np.asarray(self.lengths)
         begin = np.maximum(starts, start)
         end = np.minimum(starts + lengths, stop)
         kept = np.flatnonzero(end > begin)
         counts = np.concatenate(([0], np.cumsum(end > begin)))
         return self._replace(
-            stream=_columns(self.stream, start, stop),
+            stream=self._columns(start, stop),
             offsets=self._as_given(counts[np.asarray(self.offsets)]),
             starts=self._as_given(begin[kept] - start),
             lengths=self._as_given((end - begin)[kept]),
@@ -174,6 +169,18 @@ class SpanBatch(NamedTuple):
             payload_index=self._as_given(np.asarray(self.payload_index)[kept]),
             sequence_length=stop - start,
         )
+
+    def _checked(self, start: int, stop: int) -> tuple[int, int]:
+        start, stop = as_integer("start", start), as_integer("stop", stop)
+        if not 0 <= start <= stop <= self.sequence_length:
+            raise ValueError(
+                f"narrow got {start} and {stop}; expected 0 <= start <= stop <= "
+                f"{self.sequence_length}"
+            )
+        return start, stop
+
+    def _columns(self, start: int, stop: int) -> Any:
+        return _columns(self.stream, start, stop)
 
     def _shape(self) -> tuple[int, int]:
         return len(self.offsets) - 1, self.sequence_length

@@ -14,6 +14,7 @@ from guideloom_format._bit_views import is_extension, stored_bits
 from guideloom_format._integers import as_index
 from guideloom_read import DocumentDataset, SpanBatch
 from guideloom_read._padding import padding
+from guideloom_torch._span_tensors import TensorSpanBatch
 
 Load = Callable[[NDArray[np.int64]], Any]
 LONGEST = "longest"
@@ -107,15 +108,6 @@ def _width(pad_to: int | str) -> int:
     if isinstance(pad_to, str):
         raise ValueError(f'pad_to is {pad_to!r}; expected a number of values, or "longest"')
     return as_index("pad_to", pad_to, 1, 1 << 40)
-
-
-class TensorSpanBatch(SpanBatch):
-    """A `SpanBatch` of tensors; its methods return tensors as well."""
-
-    __slots__ = ()
-
-    def _as_given(self, array: NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(array)
 
 
 def to_tensors(batch: Any, name: str = "the batch") -> Any:

@@ -70,7 +70,12 @@ class EpochIterator(Iterator[Any]):
         steps = PlanSteps(plan)
 
         def loaded(step: int) -> Any:
-            return place(load(step))
+            batch = load(step)
+            try:
+                return place(batch)
+            except BaseException as error:
+                error.add_note(f"while placing {describe(plan, step)}")
+                raise
 
         self._mapper: Mapper | None = None
         if pool is not None:

@@ -22,6 +22,7 @@ from typing import Any
 from torchdata.nodes import BaseNode
 
 from guideloom_format import EpochPlan, LoaderTimeoutError
+from guideloom_torch._placement import Placed
 from guideloom_torch._processes import Finish, WorkerPool
 from guideloom_torch._stats import nbytes_of
 from guideloom_torch._threads import Tasks, start_threads
@@ -59,23 +60,26 @@ class Room:
     Args:
         steps: in work or ready, at most.
         nbytes: of batches that are ready or in work, at most, each taken to be as large as the
-            largest so far; None for no limit. One step is always allowed.
+            largest so far; None for no limit. One step is always allowed, and only one until the
+            size of a batch is known.
     """
 
     def __init__(self, steps: int, nbytes: int | None) -> None:
         self._steps = steps
         self._nbytes = nbytes
-        self._largest = 0
+        self._largest: int | None = None
 
     def allows(self, pending: int) -> bool:
         """Whether one more step may be begun beside those in work or ready."""
         if pending >= self._steps:
             return False
-        return self._nbytes is None or not pending or (pending + 1) * self._largest <= self._nbytes
+        if self._nbytes is None or not pending:
+            return True
+        return self._largest is not None and (pending + 1) * self._largest <= self._nbytes
 
     def loaded(self, nbytes: int) -> None:
         """A batch has been loaded."""
-        self._largest = max(self._largest, nbytes)
+        self._largest = max(self._largest or 0, nbytes)
 
 
 class Mapper(BaseNode[Any]):  # type: ignore[misc]
@@ -128,7 +132,7 @@ class Mapper(BaseNode[Any]):  # type: ignore[misc]
             ) from None
         finally:
             self._pending.popleft()
-        self._room.loaded(nbytes_of(result))
+        self._room.loaded(nbytes_of(result.batch if isinstance(result, Placed) else result))
         self._fill()
         return result
 

@@ -215,6 +215,7 @@ class _Crew:
             if error is None:
                 value = given.finish(value)
         except BaseException as failed:  # noqa: BLE001
+            failed.add_note(f"while placing {describe(given.plan, given.step)}")
             error = failed
         if error is None:
             given.future.set_result(value)
@@ -222,8 +223,9 @@ class _Crew:
             given.future.set_exception(error)
 
     def _bury(self, worker: _Worker) -> None:
-        worker.send_signal(signal.SIGKILL)  # if it closed the socket and lives on
-        worker.is_gone(GRACE)
+        if not worker.is_gone(GRACE):  # it closed the socket and lives on
+            worker.send_signal(signal.SIGKILL)
+            worker.is_gone(GRACE)
         first = worker.told[0] if worker.told else None
         what = f" while it loaded {describe(first.plan, first.step)}" if first else ""
         code = worker.close()
@@ -352,13 +354,17 @@ class WorkerPool:
             self.close()
 
     def _start(self, k: int) -> None:
+        from multiprocess.util import get_temp_dir
+
         crew = self._crew
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         forked = self._method == "fork"
         held = [mine, *(worker.connection for worker in crew.workers)] if forked else []
+        # the fork server listens in a folder of this process, which removes it unless it is killed
+        folder = get_temp_dir() if self._method == "forkserver" else None
         process = self._context.Process(
             target=serve,
-            args=(theirs, self._sent, os.getpid(), held),
+            args=(theirs, self._sent, os.getpid(), held, folder),
             name=f"guideloom-loader-{k}",
             daemon=True,
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import struct
 import threading
@@ -30,6 +31,7 @@ from guideloom_torch._pinned import PinnedDataset
 from guideloom_torch._steps import LoadStep
 from guideloom_torch._transfer import loads, pack, receive, send
 
+TIDY = 0.2  # seconds
 READY, BATCH, ERROR = range(3)
 NO_STEP = -1
 HEAD = struct.Struct("<QQqd")
@@ -89,6 +91,7 @@ def serve(
     sent: Job | bytes,
     parent: int,
     inherited: Sequence[socket.socket],
+    folder: str | None,
 ) -> None:
     """What a worker process does.
 
@@ -97,6 +100,7 @@ def serve(
         sent: the job; pickled if this process was not forked.
         parent: its process id.
         inherited: sockets of the parent that a forked process must not hold open.
+        folder: of the parent, to remove if it is killed.
     """
     from multiprocess import parent_process
     from multiprocess.reduction import ForkingPickler
@@ -105,7 +109,8 @@ def serve(
         other.close()
     obey_signals()
     sentinel = parent_process().sentinel
-    threading.Thread(target=_end_with, args=(parent, sentinel), daemon=True).start()
+    watch = threading.Thread(target=_end_with, args=(parent, sentinel, folder), daemon=True)
+    watch.start()
     torch.set_num_threads(1)  # also: OpenMP threads of the parent are not here after a fork
     server = _Server(connection, lambda value: bytes(ForkingPickler.dumps(value)))
     try:
@@ -120,6 +125,8 @@ def serve(
             server.run(load, job.pad)
     except ConnectionError:  # the parent is gone, or has closed the loader
         pass
+    if folder is not None:  # if it is gone, the other thread is about to tidy up
+        watch.join(TIDY)
 
 
 class _Server:
@@ -160,6 +167,7 @@ class _Server:
                 os.close(descriptor)
 
 
-def _end_with(parent: int, sentinel: int) -> None:
-    wait_until_gone(parent, sentinel)
+def _end_with(parent: int, sentinel: int, folder: str | None) -> None:
+    if wait_until_gone(parent, sentinel) and folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
