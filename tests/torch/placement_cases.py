@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from guideloom import SpanBatch
-from guideloom_torch._span_tensors import TensorSpanBatch
 from guideloom_torch._devices import Streams
 from guideloom_torch._placement import Placement
+from guideloom_torch._span_tensors import TensorSpanBatch
 
 POISON = 77  # what memory holds that no stream has written yet
 UNSIGNED = {torch.uint16: torch.int32, torch.uint32: torch.int64}
