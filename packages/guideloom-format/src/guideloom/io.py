@@ -7,9 +7,31 @@ from typing import TYPE_CHECKING, Any
 from guideloom_format._storage import require
 
 if TYPE_CHECKING:
-    from guideloom_read.io import MmapIO, PosixPreadIO, RangeFiles, SeekIO
+    from guideloom_read.io import (
+        MmapIO,
+        ObservedIO,
+        ObservedRead,
+        PosixPreadIO,
+        RangeFiles,
+        Reading,
+        ReadLog,
+        ReadObserver,
+        ReadTotals,
+        SeekIO,
+    )
 
-__all__ = ["MmapIO", "PosixPreadIO", "RangeFiles", "SeekIO"]
+__all__ = [
+    "MmapIO",
+    "ObservedIO",
+    "ObservedRead",
+    "PosixPreadIO",
+    "RangeFiles",
+    "ReadLog",
+    "ReadObserver",
+    "ReadTotals",
+    "Reading",
+    "SeekIO",
+]
 
 
 def __getattr__(name: str) -> Any:

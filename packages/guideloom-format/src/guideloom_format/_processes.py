@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import wait
 from typing import Any, Literal, get_args
 
 StartMethod = Literal["fork", "forkserver", "spawn"]
@@ -27,6 +26,13 @@ def check_start_method(value: Any) -> StartMethod:
         raise ValueError(f'start_method is {value!r}; expected "fork", "forkserver" or "spawn"')
     method: StartMethod = value
     return method
+
+
+def wait(objects: list[Any], seconds: float | None) -> list[Any]:
+    """`multiprocessing.connection.wait`, imported when it is needed."""
+    from multiprocessing.connection import wait as wait_for
+
+    return wait_for(objects, seconds)
 
 
 class Child:
@@ -100,7 +106,7 @@ def wait_until_gone(parent: int, sentinel: int) -> bool:
     watched = [sentinel]
     with contextlib.suppress(OSError):
         watched.append(os.pidfd_open(parent))
-    wait(watched)
+    wait(watched, None)
     return bool(wait(watched[1:], 1.0))
 
 

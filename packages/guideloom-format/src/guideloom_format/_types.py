@@ -104,7 +104,18 @@ class StreamWithMetaStorageFormat(Protocol):
 
 
 class IOFiles(Protocol):
-    """A fixed list of files, as a backend reads them."""
+    """A fixed list of files, as a backend reads them.
+
+    Optional: ``announce(rows)``: these byte ranges, given as to `fill` and with anything in the
+    last column, will be read soon. It begins to fetch what it can, and returns without waiting for
+    data. It raises nothing about files or storage: who reads them gets the error. May be called by
+    several threads at once, beside `fill`, and once more after `close`.
+
+    Optional: ``fill_watched(rows, out, progress)``: as `fill`; meanwhile others see how far it is.
+    `progress` is an int64 array of four zeros. ``progress[0]`` becomes the number of rows filled,
+    after every row; ``progress[1]`` the row that has taken longest so far, as far as is known; the
+    other two are the backend's own.
+    """
 
     def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Read many byte ranges. May be called by several threads at once.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from guideloom_format import DocumentStorage
+from guideloom_format import DocumentStorage, IOReader
 from guideloom_read._document_reader import DocumentReader
+from guideloom_read._reader import with_backend
 
 
 class DocumentDataset:
@@ -31,6 +32,10 @@ class DocumentDataset:
     def at_version(self, version: int | None) -> DocumentDataset:
         """The documents of a manifest version, see `Storage.at_version`."""
         return DocumentDataset(self.storage.at_version(version))
+
+    def with_backend(self, read_interface: IOReader | None) -> DocumentDataset:
+        """The same documents, read through another backend; None for the default one."""
+        return DocumentDataset(with_backend(self.storage, read_interface))
 
     def __repr__(self) -> str:
         return f"DocumentDataset({self.storage!r})"

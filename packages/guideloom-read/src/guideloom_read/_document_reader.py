@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from guideloom_format import DamagedFileError, DocumentIndex, DocumentStorage
+from guideloom_format import DamagedFileError, DatasetError, DocumentIndex, DocumentStorage
 from guideloom_format._documents import WrongEndsError
 from guideloom_format._integers import as_index, as_integer, index_array, shown
 from guideloom_format._parts import DOCUMENTS, ENDS
@@ -168,6 +168,36 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
             located.now.files.fill(rows, values)
         return Padded(values, lengths)
 
+    def announce(
+        self,
+        ids: NDArray[np.int64] | Sequence[int],
+        then: NDArray[np.int64] | Sequence[int] | None = None,
+    ) -> None:
+        """Say that these documents will be read soon, so that the storage can begin now.
+
+        It changes no data and holds nothing. A backend that cannot be told is not told. The ends
+        of the documents, 16 bytes of each, are read here: announced before, as `then`, they are
+        there already; if not, this waits for them, all at once. An error of the data is left to
+        whoever reads the documents.
+
+        Args:
+            ids: 1-d integers in ``[0, len)``.
+            then: ids that will be announced next; their ends are announced now.
+
+        Raises:
+            IndexError: an id outside its interval.
+        """
+        now = self._opened()
+        if not now.announces:
+            return
+        if then is not None:
+            now.announce(now.index.plan_ends(then))
+        try:
+            located = self._locate(ids, announced=True)
+        except DatasetError:
+            return
+        located.now.announce(located.rows)
+
     def _samples(self, ids: NDArray[np.int64]) -> list[Any]:
         located = self._locate(ids)
         values = self._values(located)
@@ -195,12 +225,16 @@ class DocumentReader(Reader[OpenDocuments], SampleSequence):
             raise
         return documents
 
-    def _locate(self, ids: NDArray[np.int64] | Sequence[int]) -> _Located:
-        """Read the ends of documents."""
+    def _locate(
+        self, ids: NDArray[np.int64] | Sequence[int], *, announced: bool = False
+    ) -> _Located:
+        """Read the ends of documents; announced before, so that the storage has all at once."""
         now = self._now
         if now is None:
             now = self._opened()
         end_rows = now.index.plan_ends(ids)
+        if announced:
+            now.announce(end_rows)
         bounds = np.empty((end_rows.shape[0], 2), dtype=np.int64)
         if end_rows.shape[0]:
             now.files.fill(end_rows, bounds)

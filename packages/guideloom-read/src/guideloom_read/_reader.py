@@ -6,6 +6,7 @@ backend, numbered role by role, so that one limit of open files holds for all of
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -13,10 +14,10 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from guideloom_format import Header, IOFiles, IOSession, PartTable
+from guideloom_format import Header, IOFiles, IOReader, IOSession, PartTable
 from guideloom_format._built_in import check_same_format
 from guideloom_format._parts import DATA_ROLES
-from guideloom_format._storage import Storage
+from guideloom_format._storage import Storage, check_backend
 from guideloom_read._contents import Contents, read_contents, read_header
 from guideloom_read._file_names import FileNames
 from guideloom_read.io import PosixPreadIO
@@ -57,6 +58,17 @@ class OpenDataset:
             probes[:, 3] = np.arange(first.size)
             self.files.fill(probes, np.empty(first.size, dtype=np.uint8))
 
+    @property
+    def announces(self) -> bool:
+        """Whether the backend wants to know what will be read soon."""
+        return hasattr(self.files, "announce")
+
+    def announce(self, rows: NDArray[np.int64]) -> None:
+        """Tell the backend, which `announces`, that these rows will be read soon."""
+        files: Any = self.files
+        if rows.shape[0]:
+            files.announce(rows)
+
     def close(self) -> None:
         """Give back files and maps."""
         self.files.close()
@@ -83,6 +95,14 @@ def open_dataset(storage: Storage) -> OpenDataset:
         session.close()
         raise
     return OpenDataset(directory, session, files, contents)
+
+
+def with_backend(storage: Any, read_interface: IOReader | None) -> Any:
+    """The same storage, read through another backend."""
+    check_backend(read_interface)
+    other = copy.copy(storage)
+    other.read_interface = read_interface
+    return other
 
 
 Opened = TypeVar("Opened", bound=OpenDataset)

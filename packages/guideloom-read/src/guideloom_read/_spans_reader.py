@@ -7,6 +7,7 @@ window and which payloads to read; one more read gets those.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from guideloom_format import (
     DamagedFileError,
+    DatasetError,
     SpanIndex,
     SpanSearch,
     StreamIndex,
@@ -102,8 +104,60 @@ class StreamWithMetaReader(WindowReader[OpenSpans]):
             for k in range(ids.size)
         ]
 
+    def announce_windows(
+        self,
+        ids: NDArray[np.int64] | Sequence[int],
+        length: int,
+        stride: int,
+        then: NDArray[np.int64] | Sequence[int] | None = None,
+        *,
+        payloads: bool = True,
+    ) -> None:
+        """Tell the backend that these windows will be read soon; see `StreamDatasetReader`."""
+        now = self._opened()
+        if not now.announces:
+            return
+        if then is not None:
+            self._announce_guess(now, self._plan(now, then, length, stride), len(then), length)
+        plan = self._plan(now, ids, length, stride)
+        now.announce(plan)
+        if not payloads:
+            self._announce_guess(now, plan, len(ids), length)
+            return
+        try:
+            found = self.find_pieces(now, plan, len(ids), length, unique=True, announced=True)
+        except DatasetError:
+            return  # it comes when the windows are read
+        now.announce(found.payload_rows)
+
+    def _plan(
+        self, now: OpenSpans, ids: NDArray[np.int64] | Sequence[int], length: int, stride: int
+    ) -> NDArray[np.int64]:
+        return now.index.plan(ids, length, self._dtype.itemsize, stride)
+
+    def _announce_guess(
+        self, now: OpenSpans, plan: NDArray[np.int64], windows: int, length: int
+    ) -> None:
+        """Announce the spans that a search looks at first, which takes no reading."""
+        rows = self._search(now, plan, windows, length).probes()
+        if rows is not None:
+            now.announce(rows)
+
+    def _search(
+        self, now: OpenSpans, plan: NDArray[np.int64], windows: int, length: int
+    ) -> SpanSearch:
+        itemsize = self._dtype.itemsize
+        return SpanSearch(now.spans, plan, itemsize, max(length, 1) * itemsize, windows)
+
     def find_pieces(
-        self, now: OpenSpans, plan: NDArray[np.int64], windows: int, length: int, *, unique: bool
+        self,
+        now: OpenSpans,
+        plan: NDArray[np.int64],
+        windows: int,
+        length: int,
+        *,
+        unique: bool,
+        announced: bool = False,
     ) -> Pieces:
         """The pieces of the spans in the windows of a plan.
 
@@ -113,14 +167,17 @@ class StreamWithMetaReader(WindowReader[OpenSpans]):
             windows: how many there are.
             length: elements per window.
             unique: whether a payload that several windows touch comes once.
+            announced: whether to announce the spans before they are read, so that the storage has
+                all of a round to do at once.
 
         Raises:
             DamagedFileError: the spans that were read cannot be; the message says where.
         """
-        itemsize = self._dtype.itemsize
-        search = SpanSearch(now.spans, plan, itemsize, max(length, 1) * itemsize, windows)
+        search = self._search(now, plan, windows, length)
         try:
             while (rows := search.probes()) is not None:
+                if announced:
+                    now.announce(rows)
                 now.look_at(rows, SPAN_BYTES * search.asked)
                 chunk = np.empty((search.asked, 2), dtype=np.int64)
                 now.files.fill(rows, chunk)

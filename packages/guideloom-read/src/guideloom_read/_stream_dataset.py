@@ -9,11 +9,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from guideloom_format import Header, StreamStorage, StreamWithMetaStorage
+from guideloom_format import Header, IOReader, StreamStorage, StreamWithMetaStorage
 from guideloom_format._integers import as_index, index_array
 from guideloom_format._parts import STREAM, STREAM_WITH_META
 from guideloom_read._batches import Ragged, SpanBatch
 from guideloom_read._element_batch import ElementBatch
+from guideloom_read._reader import with_backend
 from guideloom_read._sample_sequence import SampleSequence
 from guideloom_read._spans_reader import StreamWithMetaReader
 from guideloom_read._stream_reader import StreamReader
@@ -63,6 +64,11 @@ class StreamDataset:
     def at_version(self, version: int | None) -> StreamDataset:
         """The same samples of a manifest version, see `Storage.at_version`."""
         return StreamDataset(self.storage.at_version(version), self.sequence_length, self.stride)
+
+    def with_backend(self, read_interface: IOReader | None) -> StreamDataset:
+        """The same samples, read through another backend; None for the default one."""
+        storage = with_backend(self.storage, read_interface)
+        return StreamDataset(storage, self.sequence_length, self.stride)
 
     def __repr__(self) -> str:
         return (
@@ -140,6 +146,32 @@ class StreamDatasetReader(SampleSequence):
 
     def _samples(self, ids: NDArray[np.int64]) -> list[Any]:
         return self.stream.samples(ids, self._length, self._stride)
+
+    def announce(
+        self,
+        ids: NDArray[np.int64] | Sequence[int],
+        then: NDArray[np.int64] | Sequence[int] | None = None,
+        *,
+        payloads: bool = True,
+    ) -> None:
+        """Say that these samples will be read soon, so that the storage can begin now.
+
+        It changes no data and holds nothing. A backend that cannot be told is not told. For a
+        plain stream, and without payloads, nothing is read here. To find payloads, the spans of
+        the samples are read: announced before, as `then`, they are mostly there already; if not,
+        this waits for them, a round of the search at a time. An error of the data is left to
+        whoever reads the samples.
+
+        Args:
+            ids: 1-d integers in ``[0, len)``.
+            then: ids that will be announced next; the spans that their search will look at first
+                are announced now. A plain stream has no use for it.
+            payloads: for a stream with metadata, whether the payloads will be read.
+
+        Raises:
+            IndexError: an id outside its interval.
+        """
+        self.stream.announce_windows(ids, self._length, self._stride, then, payloads=payloads)
 
     def gather(
         self,

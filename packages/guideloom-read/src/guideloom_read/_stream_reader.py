@@ -114,6 +114,21 @@ class WindowReader(Reader[Opened]):
         now.files.fill(plan, out)
         return now, plan, out
 
+    def announce_windows(
+        self,
+        ids: NDArray[np.int64] | Sequence[int],
+        length: int,
+        stride: int,
+        then: NDArray[np.int64] | Sequence[int] | None = None,
+        *,
+        payloads: bool = True,
+    ) -> None:
+        """Tell the backend that these windows will be read soon; see `StreamDatasetReader`."""
+        del then, payloads  # of streams with metadata
+        now = self._opened()
+        if now.announces:
+            now.announce(now.index.plan(ids, length, self._dtype.itemsize, stride))
+
 
 class StreamReader(WindowReader[OpenStream]):
     """Reads windows of a stream; a context manager, or `open()` and `close()`.

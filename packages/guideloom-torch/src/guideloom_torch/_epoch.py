@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from guideloom_format import EpochPlan
+from guideloom_read.io import ReadLog
 from guideloom_torch._options import Loading
 from guideloom_torch._pipeline import Mapper, PlanSteps, ProcessMapper, Room, ThreadMapper
 from guideloom_torch._placement import Placed, Placement
@@ -40,6 +41,7 @@ class EpochIterator(Iterator[Any]):
             delivered is ready for the training loop.
         meter: counts.
         position: of the loader.
+        reads: of the dataset, in this process.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class EpochIterator(Iterator[Any]):
         placement: Placement,
         meter: Meter,
         position: Position,
+        reads: ReadLog,
     ) -> None:
         self._plan = plan
         self._done = plan.start
@@ -64,6 +67,7 @@ class EpochIterator(Iterator[Any]):
         self._ready = ready
         self._meter = meter
         self._position = position
+        self._reads = reads
         self._pool = pool
         self._invalid = ""
         room = Room(loading.ahead, loading.prefetch_bytes)
@@ -140,7 +144,9 @@ class EpochIterator(Iterator[Any]):
             return self._pool.at_work()
         step = self._mapper.first() if self._mapper is not None else None
         done = -(-(self._done - self._plan.start) // self._batch)
-        return f"loading {describe(self._plan, done if step is None else step)}"
+        what = f"loading {describe(self._plan, done if step is None else step)}"
+        reading = ", ".join(f"{read.thread} reads {read}" for read in self._reads.now())
+        return f"{what}; {reading or 'nothing is being read'}"
 
     def _message(self) -> str:
         return (

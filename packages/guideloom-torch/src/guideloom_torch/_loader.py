@@ -28,12 +28,11 @@ from guideloom_torch._epoch import EpochIterator, Position
 from guideloom_torch._options import LoaderOptions, Loading, Order, ParallelMethod, differing
 from guideloom_torch._pinned import PinnedDataset
 from guideloom_torch._placement import Placement
-from guideloom_torch._processes import WorkerPool
 from guideloom_torch._provenance import Located, locate
 from guideloom_torch._state import make_state
 from guideloom_torch._stats import LoaderStats, Meter
 from guideloom_torch._steps import LoadStep
-from guideloom_torch._worker import Job
+from guideloom_torch._workers import Workers
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -169,8 +168,7 @@ class StatefulDataLoader:
         self._pinned = PinnedDataset(dataset, self._order)
         self._position = Position()
         self._meter = Meter()
-        self._pool: WorkerPool | None = None
-        self._pool_version: int | None = None
+        self._workers = Workers(self._loading, self._load_of, self._pad)
         self._newest: weakref.ref[EpochIterator] | None = None
 
     @classmethod
@@ -234,7 +232,7 @@ class StatefulDataLoader:
     def close(self) -> None:
         """Stop the workers and close the dataset. Position and delivered batches stay."""
         self._retire_iterator()
-        self._close_pool()
+        self._workers.close()
         self._pinned.close()
 
     @property
@@ -269,9 +267,19 @@ class StatefulDataLoader:
                 f"{plan.global_batch_size}, drop_last={plan.drop_last}",
                 stacklevel=2,
             )
-        load = LoadStep(plan, self._load_of(self._pinned.reader()), self._pad)
+        reader = self._pinned.reader()
+        load = LoadStep(
+            plan, self._load_of(reader), self._pad, reader.announce, self._loading.lookahead
+        )
         iterator = EpochIterator(
-            plan, load, self._workers(), self._loading, self._placement, self._meter, self._position
+            plan,
+            load,
+            self._workers.pool(self._pinned),
+            self._loading,
+            self._placement,
+            self._meter,
+            self._position,
+            self._pinned.reads,
         )
         self._newest = weakref.ref(iterator)
         return iterator
@@ -361,7 +369,8 @@ class StatefulDataLoader:
     def stats(self) -> LoaderStats:
         """What loading has cost the training loop so far, and how much is ready."""
         iterator = self._newest() if self._newest is not None else None
-        return self._meter.shown(*(iterator.depth() if iterator is not None else (0, 0)))
+        depth = iterator.depth() if iterator is not None else (0, 0)
+        return self._meter.shown(*depth, self._pinned.reads)
 
     def _plan(self, epoch: int, position: int) -> EpochPlan:
         return self._order.plan(len(self._pinned.reader()), epoch=epoch, start=position)
@@ -371,23 +380,6 @@ class StatefulDataLoader:
         at, position = self._position.at
         start = position % self.global_batch_size if epoch == at else 0
         return self._plan(as_index("epoch", epoch, 0, None), start)
-
-    def _workers(self) -> WorkerPool | None:
-        """The processes, started if they are not there; None if there shall be none."""
-        if not self._loading.by_processes:
-            return None
-        stale = self._pool is None or self._pool_version != self._pinned.version
-        if stale or self._pool is None or not self._pool.is_whole:
-            self._close_pool()
-            job = Job(self._pinned.elsewhere(), self._load_of, self._pad)
-            self._pool = WorkerPool(job, self._loading.num_workers, self._loading.start_method)
-            self._pool_version = self._pinned.version
-        return self._pool
-
-    def _close_pool(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
 
     def _retire_iterator(self) -> None:
         iterator = self._newest() if self._newest is not None else None

@@ -7,6 +7,7 @@ from typing import Any
 
 from guideloom_format import MismatchError
 from guideloom_read import DocumentDataset, DocumentReader, StreamDataset, StreamDatasetReader
+from guideloom_read.io import ObservedIO, ReadLog
 from guideloom_torch._options import Order
 from guideloom_torch._state import ALGORITHM, pinned_version, read_state
 
@@ -22,12 +23,14 @@ class PinnedDataset:
         order: of them.
 
     Attributes:
+        reads: what was read of it in this process, and is being read.
         version: of the manifest that it stays with; None before it is opened, or if there is none.
     """
 
     def __init__(self, dataset: StreamDataset | DocumentDataset, order: Order) -> None:
         self._dataset = dataset
         self._order = order
+        self.reads = ReadLog()
         self._reader: AnyReader | None = None
         self._identity: Identity | None = None
         self.version: int | None = None
@@ -100,7 +103,8 @@ class PinnedDataset:
     def _reader_at(self, version: int | None) -> AnyReader:
         """A reader of the dataset, at a manifest version or as it is."""
         dataset = self._dataset if version is None else self._dataset.at_version(version)
-        reader: AnyReader = dataset.sync_reader().open()
+        backend = ObservedIO(dataset.storage.read_interface, self.reads)
+        reader: AnyReader = dataset.with_backend(backend).sync_reader().open()
         return reader
 
     def _identity_of(self, reader: AnyReader) -> Identity:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from guideloom_read.io import Reading, ReadLog, ReadTotals
+
 
 @dataclass(frozen=True)
 class LoaderStats:
@@ -24,15 +26,20 @@ class LoaderStats:
         longest_wait: the longest of these waits, in seconds.
         ready: batches that are loaded and not delivered, now.
         in_work: steps that workers were given and have not loaded, now.
+        reads: totals of what this process has read of the dataset. What worker processes read is
+            not in it.
+        slowest_read: the slowest of these reads, with its file and byte range; None before one.
     """
 
-    batches: int = 0
-    nbytes: int = 0
-    seconds: float = 0.0
-    waited: float = 0.0
-    longest_wait: float = 0.0
-    ready: int = 0
-    in_work: int = 0
+    batches: int
+    nbytes: int
+    seconds: float
+    waited: float
+    longest_wait: float
+    ready: int
+    in_work: int
+    reads: ReadTotals
+    slowest_read: Reading | None
 
     @property
     def batches_per_second(self) -> float:
@@ -76,7 +83,7 @@ class Meter:
         if waited > self._longest_wait:
             self._longest_wait = waited
 
-    def shown(self, ready: int, in_work: int) -> LoaderStats:
+    def shown(self, ready: int, in_work: int, reads: ReadLog) -> LoaderStats:
         """The figures now."""
         return LoaderStats(
             batches=self._batches,
@@ -86,6 +93,8 @@ class Meter:
             longest_wait=self._longest_wait,
             ready=ready,
             in_work=in_work,
+            reads=reads.totals(),
+            slowest_read=reads.slowest(),
         )
 
 

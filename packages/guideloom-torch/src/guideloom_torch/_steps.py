@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from guideloom_format import EpochPlan
 
 Load = Callable[[NDArray[np.int64]], Any]
+Announce = Callable[[NDArray[np.int64], NDArray[np.int64] | None], None]
 
 
 class MaskedBatch(NamedTuple):
@@ -34,15 +35,24 @@ class LoadStep:
         plan: which samples come when.
         load: makes a batch of sample ids.
         pad: whether a step is filled up, see `MaskedBatch`.
+        announce: says to the storage which samples will be loaded soon, and which after these.
+        lookahead: how many steps before they are loaded; 0 for never.
     """
 
-    def __init__(self, plan: EpochPlan, load: Load, pad: bool) -> None:
+    def __init__(
+        self, plan: EpochPlan, load: Load, pad: bool, announce: Announce, lookahead: int
+    ) -> None:
         self._plan = plan
         self._load = load
         self._pad = pad
+        self._announce = announce
+        self._lookahead = lookahead
+        self._begun = False
 
     def __call__(self, step: int) -> Any:
         plan = self._plan
+        if self._lookahead:
+            self._look_ahead(step)
         if self._pad:
             ids, valid = plan.padded(step)
         else:
@@ -55,6 +65,15 @@ class LoadStep:
             error.add_note(f"while loading {describe(plan, step, ids)}")
             raise
         return MaskedBatch(batch, torch.from_numpy(valid)) if self._pad else batch
+
+    def _look_ahead(self, step: int) -> None:
+        """Each step announces one that comes later, and the first one all before that."""
+        last = step + self._lookahead
+        first = last if self._begun else step + 1
+        self._begun = True
+        for later in range(first, min(last + 1, len(self._plan))):
+            then = self._plan.sample_ids(later + 1) if later + 1 < len(self._plan) else None
+            self._announce(self._plan.sample_ids(later), then)
 
 
 def describe(plan: EpochPlan, step: int, ids: NDArray[np.int64] | None = None) -> str:

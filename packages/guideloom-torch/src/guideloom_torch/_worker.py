@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +29,7 @@ from guideloom_format import EpochPlan
 from guideloom_format._processes import obey_signals, wait_until_gone
 from guideloom_torch._collate import LoadOf
 from guideloom_torch._pinned import PinnedDataset
-from guideloom_torch._steps import LoadStep
+from guideloom_torch._steps import Announce, Load, LoadStep
 from guideloom_torch._transfer import loads, pack, receive, send
 
 TIDY = 0.2  # seconds
@@ -46,11 +47,13 @@ class Job:
         dataset: that it opens.
         load_of: makes of a reader the function that loads samples.
         pad: whether steps are filled up, see `MaskedBatch`.
+        lookahead: of `LoadStep`.
     """
 
     dataset: PinnedDataset
     load_of: LoadOf
     pad: bool
+    lookahead: int
 
 
 class NewPlan(NamedTuple):
@@ -116,17 +119,22 @@ def serve(
     try:
         try:
             job: Job = ForkingPickler.loads(sent) if isinstance(sent, bytes) else sent
-            load = job.load_of(job.dataset.reader())
+            reader = job.dataset.reader()
+            steps = partial(_steps, job, job.load_of(reader), reader.announce)
         except BaseException as error:  # noqa: BLE001  # it is raised where a batch is awaited
             server.tell_of(error, ERROR, 0, NO_STEP, 0.0)
             return
         with contextlib.closing(job.dataset):
             send(connection, HEAD.pack(READY, 0, NO_STEP, 0.0), b"", None)
-            server.run(load, job.pad)
+            server.run(steps)
     except ConnectionError:  # the parent is gone, or has closed the loader
         pass
     if folder is not None:  # if it is gone, the other thread is about to tidy up
         watch.join(TIDY)
+
+
+def _steps(job: Job, load: Load, announce: Announce, plan: EpochPlan) -> LoadStep:
+    return LoadStep(plan, load, job.pad, announce, job.lookahead)
 
 
 class _Server:
@@ -134,7 +142,7 @@ class _Server:
         self._connection = connection
         self._dumps = dumps
 
-    def run(self, load: Callable[[Any], Any], pad: bool) -> None:
+    def run(self, steps: Callable[[EpochPlan], LoadStep]) -> None:
         """Work until the parent closes the socket."""
         step: LoadStep | None = None
         number = -1
@@ -142,7 +150,7 @@ class _Server:
             message = loads(received[1])
             if isinstance(message, NewPlan):
                 number, plan = message
-                step = LoadStep(plan, load, pad)
+                step = steps(plan)
             elif step is not None:
                 self._answer(number, message.step, step)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from guideloom_format import IOFiles, IOSession
 from guideloom_format._integers import as_index
 from guideloom_read.io._local import LocalSession
-from guideloom_read.io._open_files import Fill, Handle, OpenFiles, default_limit
+from guideloom_read.io._open_files import Announce, Fill, Handle, OpenFiles, default_limit
 
 
 class HandleKind(NamedTuple):
@@ -20,6 +20,7 @@ class HandleKind(NamedTuple):
 
     open_handle: Callable[[str, int], Handle]
     fill: Fill
+    announce: Announce
     closed: int
     dtype: type[np.generic]
 
@@ -57,4 +58,5 @@ class HandleIO:
             closed=self._kind.closed,
             dtype=self._kind.dtype,
             limit=self.max_open_files or default_limit(),
+            announce=self._kind.announce,
         )

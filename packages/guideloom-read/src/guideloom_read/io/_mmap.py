@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from guideloom_read._gather import fill_from_memory
+from guideloom_read._gather import announce_to_memory, fill_from_memory
 from guideloom_read.io._handle_io import HandleIO, HandleKind
 from guideloom_read.io._local import open_regular
 
@@ -35,9 +35,12 @@ class MmapIO(HandleIO):
     is mapped ends the process with SIGBUS, which is what the operating system does; where files
     may change under the reader, use `PosixPreadIO`.
 
+    Ranges that are announced are given to `madvise`: a page that is not in memory is read alone,
+    and not with the megabytes around it that the kernel reads when a map is touched.
+
     Args:
         max_open_files: most maps held at once (each keeps a descriptor); a quarter of the
             descriptors that the process may have, at most 1,024, when left out.
     """
 
-    _kind = HandleKind(_Map, fill_from_memory, closed=0, dtype=np.int64)
+    _kind = HandleKind(_Map, fill_from_memory, announce_to_memory, closed=0, dtype=np.int64)

@@ -7,6 +7,9 @@ holds it is gone.
 
 Opening more makes a new table. If handles that other threads still read from fill the limit, the
 thread waits for one of them to close; it holds none itself at that time, so they all get on.
+
+What is announced changes no table: files that are not open are opened for that moment, and nothing
+that a read needs is given up for them.
 """
 
 from __future__ import annotations
@@ -24,12 +27,15 @@ from numpy.typing import NDArray
 
 from guideloom_format import DamagedFileError, MissingFileError, ReadError
 from guideloom_read._gather import RangeReadError
+from guideloom_read.io._announce import announce_closed
+from guideloom_read.io._progress import at_row
 
 MOST_OPEN_FILES = 1024
 WAIT_SECONDS = 60.0
 SLICE_SECONDS = 0.5  # an interrupt in a callback can lose a wake-up
 
-Fill = Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], int, NDArray[Any]], int]
+Fill = Callable[..., int]
+Announce = Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64]], int]
 
 
 class Handle(Protocol):
@@ -67,6 +73,7 @@ class OpenFiles:
         closed: the value that stands for a file that is not open.
         dtype: of the values.
         limit: how many may be open at once.
+        announce: the compiled function that announces ranges of open files; None if there is none.
     """
 
     def __init__(
@@ -80,12 +87,14 @@ class OpenFiles:
         closed: int,
         dtype: type[np.generic],
         limit: int,
+        announce: Announce | None = None,
     ) -> None:
         self._directory = directory
         self._names = names
         self._sizes = np.ascontiguousarray(sizes, dtype=np.int64)
         self._open_handle = open_handle
         self._fill = fill
+        self._announce = announce
         self._closed = closed
         self._limit = limit
         self._dtype = dtype
@@ -99,20 +108,33 @@ class OpenFiles:
         self._waiting = 0
         self._process = os.getpid()
 
-    def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def fill(
+        self, rows: NDArray[np.int64], out: NDArray[Any], *progress: NDArray[np.int64]
+    ) -> None:
         """See `guideloom.types.IOFiles.fill`."""
         table: _Table | None = self._table
         done = 0
         try:
             while table is not None:
-                done = self._fill(table.values, self._sizes, rows, done, out)
+                done = self._fill(table.values, self._sizes, rows, done, out, *progress)
                 table = None
                 if done < len(rows):
-                    table = self._opened(rows[done:, 0])
+                    table = self._opened(rows[done:, 0], done, *progress)
         except RangeReadError as fault:
             raise self._read_error(rows[fault.row], fault.error_number) from None
         finally:
             table = None  # a traceback must not keep files open
+
+    fill_watched = fill
+
+    def announce(self, rows: NDArray[np.int64]) -> None:
+        """See `guideloom.types.IOFiles`."""
+        table = self._table
+        if self._announce is None or not self._announce(table.values, self._sizes, rows):
+            return
+        rows = rows[table.values[rows[:, 0]] == self._closed]
+        del table  # nobody waits for it while files are opened
+        announce_closed(self._directory, self._names, self._sizes, rows)
 
     def close(self) -> None:
         """Give up all handles; those that a thread still reads from close when it is done."""
@@ -127,16 +149,25 @@ class OpenFiles:
         self._opened_handles = alive
         return len(alive)
 
-    def _opened(self, files: NDArray[np.int64]) -> _Table:
-        """A table with the first of these files open, and as many of the others as may be."""
+    def _opened(
+        self, files: NDArray[np.int64], done: int, progress: NDArray[np.int64] | None = None
+    ) -> _Table:
+        """A table with the first of these files open, and as many of the others as may be.
+
+        They are those of the rows from number `done` on.
+        """
         if self._process != os.getpid():
             self._begin()
-        wanted = dict.fromkeys(files.tolist())
+        wanted: dict[int, int] = {}
+        for row, file in enumerate(files.tolist(), done):
+            wanted.setdefault(file, row)
         first = next(iter(wanted))
         with self._closing:
             self._give_up(wanted)
             self._wait_for_room(first)
-            self._table = self._with_more(wanted)
+            self._table = self._with_more(wanted, progress)
+            if progress is not None:
+                progress[0] = done
             if self._waiting:
                 self._closing.notify_all()  # they take out of the table what it now has cached
             return self._table
@@ -161,22 +192,23 @@ class OpenFiles:
         finally:
             self._waiting -= 1
 
-    def _with_more(self, wanted: dict[int, None]) -> _Table:
+    def _with_more(self, wanted: dict[int, int], progress: NDArray[np.int64] | None) -> _Table:
         """The current table, and the first of the wanted files, as many as there is room for."""
         handles = dict(self._table.handles)
         room = self._limit - self.open_count()
         try:
-            for file in wanted:
+            for file, row in wanted.items():
                 if file not in handles:
                     if room < 1:
                         break
-                    handles[file] = self._hold(file)
+                    with at_row(progress, row):
+                        handles[file] = self._hold(file)
                     room -= 1
             return self._table_of(handles)
         finally:
             handles = {}  # the traceback of an error must not keep files open
 
-    def _give_up(self, wanted: dict[int, None]) -> None:
+    def _give_up(self, wanted: dict[int, int]) -> None:
         """Make room for the wanted files: let go of others, those opened first before the rest."""
         handles = self._table.handles
         missing = sum(file not in handles for file in wanted)

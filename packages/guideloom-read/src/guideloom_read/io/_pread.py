@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from guideloom_read._gather import fill_from_descriptors
+from guideloom_read._gather import announce_to_descriptors, fill_from_descriptors
 from guideloom_read.io._handle_io import HandleIO, HandleKind
 from guideloom_read.io._local import open_regular
 
@@ -31,9 +31,14 @@ class PosixPreadIO(HandleIO):
     The right choice for local disks and parallel file systems. A file that is truncated while it
     is open gives an error and never a signal.
 
+    Ranges that are announced are given to `posix_fadvise`: the kernel reads them side by side while
+    the process does something else.
+
     Args:
         max_open_files: most descriptors held at once; a quarter of the process's limit, at most
             1,024, when left out.
     """
 
-    _kind = HandleKind(_Descriptor, fill_from_descriptors, closed=-1, dtype=np.int32)
+    _kind = HandleKind(
+        _Descriptor, fill_from_descriptors, announce_to_descriptors, closed=-1, dtype=np.int32
+    )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import DamagedFileError
+from guideloom_read.io._progress import at_row
 
 
 class RangeFiles:
@@ -33,10 +34,25 @@ class RangeFiles:
 
     def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """See `guideloom.types.IOFiles.fill`."""
+        self._read_all(rows, out)
+
+    def fill_watched(
+        self, rows: NDArray[np.int64], out: NDArray[Any], progress: NDArray[np.int64]
+    ) -> None:
+        """See `guideloom.types.IOFiles`."""
+        if type(self).fill is RangeFiles.fill:
+            self._read_all(rows, out, progress)
+        else:  # a subclass reads in its own way
+            self.fill(rows, out)
+
+    def _read_all(
+        self, rows: NDArray[np.int64], out: NDArray[Any], progress: NDArray[np.int64] | None = None
+    ) -> None:
         target = out.reshape(-1).view(np.uint8)
-        for file, offset, nbytes, at in rows.tolist():
+        for number, (file, offset, nbytes, at) in enumerate(rows.tolist()):
             name = self._names[file]
-            data = self._read_range(name, offset, nbytes)
+            with at_row(progress, number):
+                data = self._read_range(name, offset, nbytes)
             if len(data) != nbytes:
                 raise DamagedFileError(
                     f"{name}, bytes {offset} to {offset + nbytes}: {len(data)} bytes came back; "
@@ -44,6 +60,8 @@ class RangeFiles:
                     "damaged: restore it from a copy"
                 )
             target[at : at + nbytes] = np.frombuffer(data, dtype=np.uint8)
+        if progress is not None:
+            progress[0] = len(rows)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import IOSession, MissingFileError, ReadError
+from guideloom_read.io._announce import announce_closed
 from guideloom_read.io._local import LocalSession, open_regular
+from guideloom_read.io._progress import at_row
 from guideloom_read.io._ranges import RangeFiles
 
 
@@ -35,11 +37,18 @@ class _SeekFiles(RangeFiles):
         super().__init__(self._read_range, names, sizes)
         self._directory = directory
 
-    def fill(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """See `guideloom.types.IOFiles.fill`."""
-        for file in np.unique(rows[:, 0]).tolist():
-            self._check(self._names[file], int(self._sizes[file]))
-        super().fill(rows, out)
+    def announce(self, rows: NDArray[np.int64]) -> None:
+        """See `guideloom.types.IOFiles`."""
+        announce_closed(self._directory, self._names, self._sizes, rows)
+
+    def _read_all(
+        self, rows: NDArray[np.int64], out: NDArray[Any], progress: NDArray[np.int64] | None = None
+    ) -> None:
+        files, first = np.unique(rows[:, 0], return_index=True)
+        for file, row in zip(files.tolist(), first.tolist(), strict=True):
+            with at_row(progress, row):
+                self._check(self._names[file], int(self._sizes[file]))
+        super()._read_all(rows, out, progress)
 
     def _check(self, name: str, size: int) -> None:
         """Whether the file is there with its size."""

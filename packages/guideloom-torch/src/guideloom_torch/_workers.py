@@ -1,0 +1,44 @@
+"""The worker processes of one loader: started when they are needed, anew when they must be."""
+
+from __future__ import annotations
+
+from guideloom_torch._collate import LoadOf
+from guideloom_torch._options import Loading
+from guideloom_torch._pinned import PinnedDataset
+from guideloom_torch._processes import WorkerPool
+from guideloom_torch._worker import Job
+
+
+class Workers:
+    """Processes that stay as long as they are whole and read the right version.
+
+    Args:
+        loading: how many, and how they begin.
+        load_of: how samples become a batch.
+        pad: whether steps are filled up.
+    """
+
+    def __init__(self, loading: Loading, load_of: LoadOf, pad: bool) -> None:
+        self._loading = loading
+        self._load_of = load_of
+        self._pad = pad
+        self._pool: WorkerPool | None = None
+        self._version: int | None = None
+
+    def pool(self, dataset: PinnedDataset) -> WorkerPool | None:
+        """The processes that read this dataset; None if there shall be none."""
+        if not self._loading.by_processes:
+            return None
+        pool = self._pool
+        if pool is None or not pool.is_whole or self._version != dataset.version:
+            self.close()
+            job = Job(dataset.elsewhere(), self._load_of, self._pad, self._loading.lookahead)
+            pool = WorkerPool(job, self._loading.num_workers, self._loading.start_method)
+            self._pool, self._version = pool, dataset.version
+        return pool
+
+    def close(self) -> None:
+        """End them."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
