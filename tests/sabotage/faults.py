@@ -109,10 +109,10 @@ FAULTS = (
     ),
     Fault(
         "the state counts what was prefetched",
-        f"{TORCH}/_loader.py",
-        "        position = min(self._position + self._batch, self._stop)\n",
-        "        ahead = 1 + self._loader._prefetch\n"
-        "        position = min(self._position + ahead * self._batch, self._stop)\n",
+        f"{TORCH}/_epoch.py",
+        "        done = min(self._done + self._batch, self._stop)\n",
+        "        ahead = 1 + sum(self.depth())\n"
+        "        done = min(self._done + ahead * self._batch, self._stop)\n",
         ("tests/torch/test_resume.py",),
     ),
     Fault(

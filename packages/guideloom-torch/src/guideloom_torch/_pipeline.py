@@ -23,9 +23,10 @@ from torchdata.nodes import BaseNode
 
 from guideloom_format import EpochPlan, LoaderTimeoutError
 from guideloom_torch._placement import Placed
-from guideloom_torch._processes import Finish, WorkerPool
+from guideloom_torch._processes import WorkerPool
 from guideloom_torch._stats import nbytes_of
 from guideloom_torch._threads import Tasks, start_threads
+from guideloom_torch._worker_handle import Finish
 
 
 class PlanSteps(BaseNode[int]):  # type: ignore[misc]
@@ -247,6 +248,15 @@ class ProcessMapper(Mapper):
         self._pool = pool
         self._finish = finish
         self._number = pool.begin()
+
+    def next(self) -> Any:
+        """The next result; after a timeout the processes are not used again."""
+        try:
+            return super().next()
+        except LoaderTimeoutError as error:
+            self._pool.give_up(str(error))
+            error.add_note(self._pool.at_work())
+            raise
 
     def begin(self, item: Any) -> Future[Any]:
         """Give the step to a process."""

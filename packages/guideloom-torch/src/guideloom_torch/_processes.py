@@ -20,115 +20,32 @@ import threading
 import time
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
 from guideloom_format import EpochPlan, WorkerError
 from guideloom_format._processes import (
-    Child,
     StartMethod,
     how_it_ended,
     pickled,
     signals_held_back,
 )
 from guideloom_torch._steps import describe
-from guideloom_torch._transfer import dumps, loads, receive, send, unpack
+from guideloom_torch._transfer import loads, receive, unpack
 from guideloom_torch._worker import (
     BATCH,
     HEAD,
     NO_STEP,
     READY,
     Job,
-    NewPlan,
-    NextStep,
     SentError,
     serve,
 )
+from guideloom_torch._worker_handle import Finish, Given, WorkerHandle
 
 GRACE = 1.0  # seconds for a process to end by itself
-MOST_TOLD = 2
-"""Steps that a worker is told at once: one to load and the next. So few that no socket is ever
-full, and that hardly any is loaded which is not wanted any more."""
-
-Finish = Callable[[Any], Any]
-
-
-@dataclass
-class _Given:
-    """A step that a worker was given.
-
-    Attributes:
-        plan: that it is of.
-        number: of the plan.
-        step: of the plan.
-        future: of the batch.
-        finish: is called with the batch before the future has it.
-    """
-
-    plan: EpochPlan
-    number: int
-    step: int
-    future: Future[Any]
-    finish: Finish
-
-
-class _Worker(Child):
-    """A worker as its parent knows it.
-
-    Attributes:
-        name: for messages.
-        told: what it was told and has not answered, in order.
-        waiting: what it will be told.
-        plan: number of the newest plan that it was told.
-        since: when it began with the first of them.
-    """
-
-    def __init__(self, process: Any, connection: socket.socket) -> None:
-        super().__init__(process, connection)
-        self.name = f"{process.name} (pid {self.pid})"
-        self.told: deque[_Given] = deque()
-        self.waiting: deque[_Given] = deque()
-        self.plan = -1
-        self.since = time.monotonic()
-
-    def tell(self) -> None:
-        """Tell it more if it has little to do."""
-        while self.waiting and len(self.told) < MOST_TOLD:
-            given = self.waiting.popleft()
-            if given.future.cancelled():
-                continue
-            if not self.told:
-                self.since = time.monotonic()
-            self.told.append(given)
-            with contextlib.suppress(OSError):  # it is gone, as the other thread will find
-                if self.plan != given.number:
-                    self.plan = given.number
-                    self._send(NewPlan(given.number, given.plan))
-                self._send(NextStep(given.number, given.step))
-
-    def lose(self, error: Callable[[], BaseException]) -> None:
-        """What it has not answered is an error."""
-        lost = [*self.told, *self.waiting]
-        self.told.clear()
-        self.waiting.clear()
-        for given in lost:
-            if given.future.set_running_or_notify_cancel():
-                given.future.set_exception(error())
-
-    def _send(self, message: NewPlan | NextStep) -> None:
-        send(self.connection, b"", dumps(message), None)
-
-    def shown(self) -> str:
-        """What it does."""
-        first = self.told[0]
-        seconds = time.monotonic() - self.since
-        return (
-            f"{self.name} has been loading {describe(first.plan, first.step)} for {seconds:.1f} s"
-        )
 
 
 class _Crew:
@@ -137,7 +54,7 @@ class _Crew:
     def __init__(self, advice: str) -> None:
         # a signal handler, or the garbage collector, may close a pool wherever a thread is
         self.lock = threading.RLock()
-        self.workers: list[_Worker] = []
+        self.workers: list[WorkerHandle] = []
         # not the error itself: its traceback would keep the pool for as long as the thread runs
         self.error: Callable[[], BaseException] | None = None
         self._advice = advice
@@ -170,7 +87,7 @@ class _Crew:
                     self._hear(worker, gone)
         self.forget()
 
-    def _hear(self, worker: _Worker, gone: bool) -> None:
+    def _hear(self, worker: WorkerHandle, gone: bool) -> None:
         try:
             while not gone or wait([worker.connection], 0):
                 received = receive(worker.connection, HEAD.size)
@@ -185,7 +102,7 @@ class _Crew:
         if gone:
             self._bury(worker)
 
-    def _take(self, worker: _Worker, head: bytes, data: bytes, descriptor: int | None) -> None:
+    def _take(self, worker: WorkerHandle, head: bytes, data: bytes, descriptor: int | None) -> None:
         kind, _, step, _ = HEAD.unpack(head)
         if kind == READY:
             return
@@ -222,7 +139,7 @@ class _Crew:
         else:
             given.future.set_exception(error)
 
-    def _bury(self, worker: _Worker) -> None:
+    def _bury(self, worker: WorkerHandle) -> None:
         if not worker.is_gone(GRACE):  # it closed the socket and lives on
             worker.send_signal(signal.SIGKILL)
             worker.is_gone(GRACE)
@@ -235,7 +152,7 @@ class _Crew:
             self.workers = [other for other in self.workers if other is not worker]
         self._fail(worker, functools.partial(WorkerError, how))
 
-    def _fail(self, worker: _Worker, error: Callable[[], BaseException]) -> None:
+    def _fail(self, worker: WorkerHandle, error: Callable[[], BaseException]) -> None:
         """A worker's steps are lost, and the pool takes no more."""
         with self.lock:
             self.error = self.error or error
@@ -307,7 +224,7 @@ class WorkerPool:
                 future.set_exception((crew.error or _closed)())
                 return future
             worker = min(crew.workers, key=lambda one: len(one.told) + len(one.waiting))
-            worker.waiting.append(_Given(plan, number, step, future, finish))
+            worker.waiting.append(Given(plan, number, step, future, finish))
             worker.tell()
             if not crew.workers:  # closed by a signal handler, say, within the lines above
                 worker.lose(_closed)
@@ -378,7 +295,7 @@ class WorkerPool:
             raise
         finally:
             theirs.close()
-        crew.workers.append(_Worker(process, mine))
+        crew.workers.append(WorkerHandle(process, mine))
 
 
 _open: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
@@ -399,7 +316,7 @@ def _closed() -> BaseException:
     return WorkerError("the loader was closed; iter(loader) opens it again, at its position")
 
 
-def _raised(worker: _Worker, sent: SentError) -> BaseException:
+def _raised(worker: WorkerHandle, sent: SentError) -> BaseException:
     where = f"in {worker.name}:\n{sent.text}"
     error: BaseException | None = None
     if sent.pickled is not None:

@@ -137,6 +137,8 @@ class _Pickler(pickle.Pickler):
             raw = value.detach().contiguous().view(-1).view(torch.uint8).numpy()
             parts = (np.ascontiguousarray(raw), value.dtype, tuple(value.shape))
             return _tensor, (*parts, value.requires_grad)
+        if type(value) is np.ndarray and not value.flags.forc and not value.dtype.hasobject:
+            return value.copy(order="C").__reduce_ex__(5)  # NumPy would lose its byte order
         return NotImplemented
 
 

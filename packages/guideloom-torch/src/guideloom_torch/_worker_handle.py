@@ -1,0 +1,98 @@
+"""A worker process as its parent knows it, and the steps that it was given."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from guideloom_format import EpochPlan
+from guideloom_format._processes import Child
+from guideloom_torch._steps import describe
+from guideloom_torch._transfer import dumps, send
+from guideloom_torch._worker import NewPlan, NextStep
+
+MOST_TOLD = 2
+"""Steps that a worker is told at once: one to load and the next. So few that no socket is ever
+full, and that hardly any is loaded which is not wanted any more."""
+
+Finish = Callable[[Any], Any]
+
+
+@dataclass
+class Given:
+    """A step that a worker was given.
+
+    Attributes:
+        plan: that it is of.
+        number: of the plan.
+        step: of the plan.
+        future: of the batch.
+        finish: is called with the batch before the future has it.
+    """
+
+    plan: EpochPlan
+    number: int
+    step: int
+    future: Future[Any]
+    finish: Finish
+
+
+class WorkerHandle(Child):
+    """A worker as its parent knows it.
+
+    Attributes:
+        name: for messages.
+        told: what it was told and has not answered, in order.
+        waiting: what it will be told.
+        plan: number of the newest plan that it was told.
+        since: when it began with the first of them.
+    """
+
+    def __init__(self, process: Any, connection: socket.socket) -> None:
+        super().__init__(process, connection)
+        self.name = f"{process.name} (pid {self.pid})"
+        self.told: deque[Given] = deque()
+        self.waiting: deque[Given] = deque()
+        self.plan = -1
+        self.since = time.monotonic()
+
+    def tell(self) -> None:
+        """Tell it more if it has little to do."""
+        while self.waiting and len(self.told) < MOST_TOLD:
+            given = self.waiting.popleft()
+            if given.future.cancelled():
+                continue
+            if not self.told:
+                self.since = time.monotonic()
+            self.told.append(given)
+            with contextlib.suppress(OSError):  # it is gone, as the other thread will find
+                if self.plan != given.number:
+                    self.plan = given.number
+                    self._send(NewPlan(given.number, given.plan))
+                self._send(NextStep(given.number, given.step))
+
+    def lose(self, error: Callable[[], BaseException]) -> None:
+        """What it has not answered is an error."""
+        lost = [*self.told, *self.waiting]
+        self.told.clear()
+        self.waiting.clear()
+        for given in lost:
+            if given.future.set_running_or_notify_cancel():
+                given.future.set_exception(error())
+
+    def _send(self, message: NewPlan | NextStep) -> None:
+        send(self.connection, b"", dumps(message), None)
+
+    def shown(self) -> str:
+        """What it does."""
+        first = self.told[0]
+        seconds = time.monotonic() - self.since
+        return (
+            f"{self.name} has been loading {describe(first.plan, first.step)} for {seconds:.1f} s"
+        )
