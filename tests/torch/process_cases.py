@@ -91,7 +91,8 @@ def plain(value: Any) -> Any:
     """A batch as values that can be compared and say their types."""
     if isinstance(value, torch.Tensor):
         values = value.detach().resolve_conj().resolve_neg().contiguous()
-        raw = values.view(-1).view(torch.uint8).numpy().tobytes()
+        flat = torch.empty(values.numel(), dtype=values.dtype).copy_(values.reshape(-1))
+        raw = flat.view(torch.uint8).numpy().tobytes()
         return ("tensor", str(value.dtype), tuple(value.shape), raw)
     if isinstance(value, np.ndarray):
         return ("array", str(value.dtype), value.shape, value.tobytes())

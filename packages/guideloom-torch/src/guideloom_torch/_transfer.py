@@ -134,7 +134,10 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor and _is_plain(value):
-            raw = value.detach().contiguous().view(-1).view(torch.uint8).numpy()
+            flat = value.detach().contiguous().view(-1)
+            if flat.numel() < 2:  # contiguous with any stride, which `view` does not take
+                flat = torch.empty(flat.shape, dtype=flat.dtype).copy_(flat)
+            raw = flat.view(torch.uint8).numpy()
             parts = (np.ascontiguousarray(raw), value.dtype, tuple(value.shape))
             return _tensor, (*parts, value.requires_grad)
         if type(value) is np.ndarray and not value.flags.forc and not value.dtype.hasobject:
