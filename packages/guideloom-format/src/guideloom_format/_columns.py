@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from guideloom_format._bit_views import is_extension
 from guideloom_format._errors import DataError
+from guideloom_format._masked import is_masked
 
 
 def column(what: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -26,7 +27,7 @@ def column(what: str, value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         DataError: another shape, or values that would change.
     """
     base, shape = base_and_shape(dtype)
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise DataError(f"{what} is a masked array; give values to all with .filled(value)")
     try:
         array = np.asarray(value)

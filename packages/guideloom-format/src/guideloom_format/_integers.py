@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from guideloom_format._masked import is_masked
+
 
 def as_integer(name: str, value: Any) -> int:
     """`value` as a Python int; NumPy integers are welcome, bools are not.
@@ -46,7 +48,7 @@ def index_array(name: str, values: Any) -> NDArray[np.int64]:
         TypeError: the array does not hold integers.
         ValueError: an unsigned value does not fit in int64.
     """
-    if isinstance(values, np.ma.MaskedArray):
+    if is_masked(values):
         raise TypeError(f"{name} is a masked array; give values to all with .filled(value)")
     array = np.asarray(values)
     if array.dtype == np.int64 and array.flags.c_contiguous and array.flags.aligned:

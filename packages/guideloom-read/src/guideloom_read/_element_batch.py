@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import StreamNumpyFormat, StreamSpansFormat
+from guideloom_format._masked import is_masked
 
 
 class ElementBatch:
@@ -97,7 +98,7 @@ class ElementBatch:
             array = out.get(name)
             if (
                 not isinstance(array, np.ndarray)
-                or isinstance(array, np.ma.MaskedArray)
+                or is_masked(array)
                 or array.shape != (count, self._length, *shape)
                 or array.dtype != base
                 or not array.flags.carray
@@ -112,7 +113,7 @@ def _describe(array: object) -> str:
     if not isinstance(array, np.ndarray):
         return type(array).__name__
     text = f"an array of shape {array.shape} and dtype {array.dtype}"
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(array):
         text += ", masked"
     if not array.flags.writeable:
         text += ", read-only"

@@ -1,5 +1,7 @@
 """The resumable PyTorch DataLoader over GuideLoom datasets."""
 
+import numpy.random  # noqa: F401  # NumPy imports it at the first use: that of the first batch
+
 from guideloom_torch._loader import StatefulDataLoader
 from guideloom_torch._provenance import Located, LocatedSample
 from guideloom_torch._stats import LoaderStats

@@ -12,6 +12,7 @@ from torch.utils.data import default_collate
 
 from guideloom_format._bit_views import is_extension, stored_bits
 from guideloom_format._integers import as_index
+from guideloom_format._masked import is_masked
 from guideloom_read import DocumentDataset, SpanBatch
 from guideloom_read._padding import padding
 from guideloom_torch._span_tensors import TensorSpanBatch
@@ -148,7 +149,7 @@ def _tensor(array: NDArray[Any], name: str) -> Any:
         return {
             field: _tensor(array[field].copy(), f"field {field!r}") for field in array.dtype.names
         }
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(array):
         raise TypeError(f"{name} is a masked array, which torch does not have; use .filled(value)")
     usual = array.flags.carray and array.dtype.isnative and array.size and 1 not in array.shape
     if not usual:

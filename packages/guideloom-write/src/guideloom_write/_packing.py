@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from guideloom_format import DataError
 from guideloom_format._dtypes import has_padding, zero_padded
 from guideloom_format._integers import index_array, shown
+from guideloom_format._masked import is_masked
 from guideloom_format._stream_spans import NOT_LISTS
 from guideloom_write._checked_file import Bytes
 from guideloom_write._span_pairs import runs_of_pairs
@@ -40,7 +41,7 @@ class ElementPacker:
     def checked(self, elements: Any) -> NDArray[Any]:
         """`elements`, contiguous, with zeros for padding."""
         array: NDArray[Any]
-        if isinstance(elements, np.ma.MaskedArray):
+        if is_masked(elements):
             raise DataError(
                 f"{type(self._format).__name__}.pack returned a masked array; give values to all "
                 "with .filled(value)"
@@ -99,7 +100,7 @@ def as_bytes(packed: Any, what: str, dtype: np.dtype[Any]) -> Bytes:
     """
     if isinstance(packed, str):
         raise DataError(f'{what} str; expected bytes: encode it, for example with .encode("utf-8")')
-    if isinstance(packed, np.ma.MaskedArray):
+    if is_masked(packed):
         raise DataError(f"{what} a masked array; give values to all with .filled(value)")
     if isinstance(packed, np.ndarray):
         if packed.ndim != 1 or packed.dtype not in (np.uint8, dtype):
