@@ -16,7 +16,7 @@ RUNTIME = {
     "guideloom-format": {"google-crc32c", "numpy"},
     "guideloom-write": {"guideloom-format"},
     "guideloom-read": {"guideloom-format"},
-    "guideloom-torch": {"guideloom-read", "torch", "torchdata"},
+    "guideloom-torch": {"guideloom-read", "multiprocess", "torch", "torchdata"},
 }
 
 

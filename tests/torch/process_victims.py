@@ -157,7 +157,8 @@ def kill_the_parent(
         try:
             status = _end_of(pid, number)
             wanted = 1 if number == signal.SIGINT else -number
-            assert os.waitstatus_to_exitcode(status) == wanted, status
+            errors.seek(0)
+            assert os.waitstatus_to_exitcode(status) == wanted, (status, errors.read().decode())
             os.set_blocking(read, False)
             with suppress(BlockingIOError):
                 served = bool(os.read(read, 1 << 16)) or served

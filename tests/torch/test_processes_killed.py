@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -60,18 +61,22 @@ def test_the_parent_is_killed_at_any_point(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_the_parent_of_processes_that_began_anew_is_killed(tmp_path: Path, method: str) -> None:
-    """From a process of its own, which has no fork server yet."""
+def test_the_parent_of_processes_that_began_anew_is_killed(method: str) -> None:
+    """From a process of its own, which has no fork server yet.
+
+    Not in `tmp_path`: the name of the server's socket must not be longer than 107 characters.
+    """
     command = [sys.executable, "-m", "tests.torch.process_campaign", "served", "1", "3", method]
-    result = subprocess.run(
-        command,
-        cwd=Path(__file__).resolve().parents[2],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as short:
+        result = subprocess.run(
+            command,
+            cwd=Path(__file__).resolve().parents[2],
+            env={**os.environ, "TMPDIR": short},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert result.returncode == 0, result.stderr
     assert f"1 served with {method}: 0 bad, 1 had delivered a batch" in result.stdout
 
