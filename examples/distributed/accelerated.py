@@ -13,20 +13,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from common import (
-    CONTEXT,
-    GLOBAL_BATCH,
-    SEED,
-    Model,
-    RowLog,
-    deterministic,
-    newest,
-    storage,
-    switch_to,
-    write,
-)
-
-from guideloom import StatefulDataLoader
+from common import Model, RowLog, deterministic, newest, open_loader, switch_to, write
 
 
 class Progress:
@@ -60,17 +47,7 @@ def main() -> None:
     deterministic()
     model = Model()
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
-    loader = StatefulDataLoader.from_storage(
-        storage(given.dataset),
-        sequence_length=CONTEXT + 1,
-        stride=CONTEXT,
-        local_batch_size=GLOBAL_BATCH // accelerator.num_processes,
-        rank=accelerator.process_index,
-        world_size=accelerator.num_processes,
-        shuffle=True,
-        shuffle_seed=SEED,
-        prefetch=2,
-    )
+    loader = open_loader(given.dataset, accelerator.process_index, accelerator.num_processes)
     progress = Progress()
     accelerator.register_for_checkpointing(loader, progress)
     checkpoint = newest(given.run)

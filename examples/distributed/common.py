@@ -9,14 +9,13 @@ import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from guideloom import StreamNumpyFormat, StreamStorage
+from guideloom import StatefulDataLoader, StreamNumpyFormat, StreamStorage
 
 CONTEXT = 32
 VOCABULARY = 256
@@ -27,6 +26,21 @@ SEED = 7
 def storage(directory: Path) -> StreamStorage:
     """A stream of bytes."""
     return StreamStorage(directory, StreamNumpyFormat(np.dtype([("tokens", "u1")])))
+
+
+def open_loader(directory: Path, rank: int, world_size: int) -> StatefulDataLoader:
+    """Windows of CONTEXT + 1 bytes; as many in a global batch on any number of ranks."""
+    return StatefulDataLoader.from_storage(
+        storage(directory),
+        sequence_length=CONTEXT + 1,
+        stride=CONTEXT,
+        local_batch_size=GLOBAL_BATCH // world_size,
+        rank=rank,
+        world_size=world_size,
+        shuffle=True,
+        shuffle_seed=SEED,
+        prefetch=2,
+    )
 
 
 def write(directory: Path, tokens: int = 40_000) -> None:
@@ -93,6 +107,3 @@ def deterministic() -> None:
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
-
-
-Batch = dict[str, Any]

@@ -5,7 +5,7 @@
     torchrun --nproc-per-node 2 ddp.py DATASET RUN
 
 Killed, it goes on with the same command, also with another number of ranks: the loader's state is
-a position in the global order. The loader asks `torch.distributed` for rank and world size.
+a position in the global order.
 """
 
 import argparse
@@ -14,23 +14,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import (
-    CONTEXT,
-    GLOBAL_BATCH,
-    SEED,
-    Model,
-    RowLog,
-    deterministic,
-    newest,
-    storage,
-    switch_to,
-    write,
-)
+from common import Model, RowLog, deterministic, newest, open_loader, switch_to, write
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
-
-from guideloom import StatefulDataLoader
 
 
 def main() -> None:
@@ -51,15 +38,7 @@ def main() -> None:
     deterministic()
     model = DistributedDataParallel(Model())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    loader = StatefulDataLoader.from_storage(
-        storage(given.dataset),
-        sequence_length=CONTEXT + 1,
-        stride=CONTEXT,
-        local_batch_size=GLOBAL_BATCH // world_size,
-        shuffle=True,
-        shuffle_seed=SEED,
-        prefetch=2,
-    )
+    loader = open_loader(given.dataset, rank, world_size)
     step = 0
     checkpoint = newest(given.run)
     if checkpoint is not None:

@@ -13,21 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import (
-    CONTEXT,
-    GLOBAL_BATCH,
-    SEED,
-    Model,
-    RowLog,
-    deterministic,
-    newest,
-    storage,
-    switch_to,
-    write,
-)
+from common import Model, RowLog, deterministic, newest, open_loader, switch_to, write
 from lightning_fabric import Fabric
-
-from guideloom import StatefulDataLoader
 
 
 def main() -> None:
@@ -48,17 +35,7 @@ def main() -> None:
     deterministic()
     model = Model()
     model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
-    loader = StatefulDataLoader.from_storage(
-        storage(given.dataset),
-        sequence_length=CONTEXT + 1,
-        stride=CONTEXT,
-        local_batch_size=GLOBAL_BATCH // fabric.world_size,
-        rank=fabric.global_rank,
-        world_size=fabric.world_size,
-        shuffle=True,
-        shuffle_seed=SEED,
-        prefetch=2,
-    )
+    loader = open_loader(given.dataset, fabric.global_rank, fabric.world_size)
     state: dict[str, Any] = {"model": model, "optimizer": optimizer, "loader": loader, "step": 0}
     checkpoint = newest(given.run)
     if checkpoint is not None:
