@@ -36,6 +36,10 @@ _MOST_TEXT = 8000
 _HERE = os.path.join(os.path.dirname(__file__), "")
 
 
+class Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
 class TaskRunner:
     """Runs tasks one after the other with a writer that stays open.
 
@@ -51,6 +55,8 @@ class TaskRunner:
         self._job = job
         self._tell = tell
         self._writer: ShardWriter | None = None
+        self._held = False  # while the writer opens or closes
+        self._terminated = False
         self._together = 1
 
     def run(self, assignment: Assignment) -> Outcome:
@@ -69,14 +75,41 @@ class TaskRunner:
 
     def close(self) -> None:
         """Roll back what is not committed."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        self._held = True
+        try:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        finally:
+            self._held = False
+
+    def terminate(self) -> None:
+        """What SIGTERM does: ends the user's code, or else what runs when the writer's call ends.
+
+        Raises:
+            Terminated: at once, if the writer is in no call.
+        """
+        self._terminated = True
+        if not (self._held or (self._writer is not None and self._writer.in_call)):
+            raise Terminated
+
+    def check_terminated(self) -> None:
+        """Raises `Terminated` if SIGTERM arrived while the writer was in a call."""
+        if self._terminated:
+            raise Terminated
+
+    def _open_writer(self) -> ShardWriter:
+        self._held = True
+        try:
+            if self._writer is None:
+                self._writer = self._job.writer()
+        finally:
+            self._held = False
+        self.check_terminated()
+        return self._writer
 
     def _run(self, assignment: Assignment) -> Status:
-        if self._writer is None:
-            self._writer = self._job.writer()
-        writer, (shard, task, text) = self._writer, assignment
+        writer, (shard, task, text) = self._open_writer(), assignment
         record, length = writer.last_record(shard), writer.length(shard)
         self.outcome = self.outcome._replace(length=length)
         if record is not None:
@@ -129,6 +162,7 @@ class TaskRunner:
         while taken < wanted:
             together = min(self._together, wanted - taken)
             count = put(writer, shard, islice(data, together), self._items)
+            self.check_terminated()
             taken += count
             self._items += count
             now = time.monotonic()

@@ -5,7 +5,8 @@
     parent   ──  number of a task, or the task; None at the end  ─>   worker
              <─  READY, (shard, items, bytes) now and then, an Outcome  ──
 
-A worker never outlives its parent. Told to end by SIGTERM it rolls back what is not committed.
+A worker never outlives its parent. Told to end by SIGTERM it rolls back what is not committed; not
+in the middle of a call of its writer, which could leave files behind that nobody knows of.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from guideloom_format._processes import Child, end_by, obey_signals, wait_until_gone
 from guideloom_write._task_report import Assignment, Outcome, ShardJob, parallel_package
-from guideloom_write._task_run import TaskRunner, failure_text
+from guideloom_write._task_run import TaskRunner, Terminated, failure_text
 
 READY = "ready"
 GRACE = 5.0  # seconds for a process to roll back
@@ -38,10 +39,6 @@ class Worker(Child):
         self.task: int | None = None
         self.ready = False
         self.began = 0.0
-
-
-class _Terminated(BaseException):
-    """SIGTERM arrived."""
 
 
 def serve(
@@ -67,15 +64,16 @@ def serve(
     runner = TaskRunner(job, lambda *told: connection.send(told))
     try:
         try:
-            obey_signals(_terminate)
+            obey_signals(runner.terminate)
             threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
             connection.send(READY)
             while (message := connection.recv()) is not None:
                 assignment = message if assignments is None else assignments[message]
                 connection.send(_outcome(runner, assignment))
+                runner.check_terminated()
         finally:
             runner.close()
-    except _Terminated:
+    except Terminated:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         runner.close()
         end_by(signal.SIGTERM)
@@ -86,14 +84,10 @@ def serve(
 def _outcome(runner: TaskRunner, assignment: Assignment) -> Outcome:
     try:
         return runner.run(assignment)
-    except _Terminated:
+    except Terminated:
         raise
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is the task's
         return runner.outcome._replace(error=failure_text(error))
-
-
-def _terminate() -> NoReturn:
-    raise _Terminated
 
 
 def _end_with(parent: int) -> None:

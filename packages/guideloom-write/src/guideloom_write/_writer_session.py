@@ -150,6 +150,14 @@ class WriterSession:
         pending = {shard: part.length for shard, part in sorted(self._parts.items())}
         return f"{type(self).__name__}({self._storage!r}), not committed yet: {pending}"
 
+    @property
+    def in_call(self) -> bool:
+        """Whether files are being changed, by this thread or another; an interrupt had better wait.
+
+        While `pack` runs, which is the user's code, they are not.
+        """
+        return self._busy.locked()
+
     def _usable(self) -> Header:
         if self._failure is not None:
             raise WriterStateError(
