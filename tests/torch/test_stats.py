@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guideloom_read.io._read_log import ReadLog
 from guideloom_torch._pipeline import Room
+from guideloom_torch._reads import NO_READS
 from guideloom_torch._stats import Meter, nbytes_of
 
 from .loader_cases import wait_until
@@ -60,7 +60,7 @@ def test_sums_over_simulated_waits(waits: list[tuple[int, int, int]]) -> None:
             asked = meter.asked()
             clock[0] += waiting / 1000
             meter.delivered(asked, nbytes)
-        stats = meter.shown(2, 3, ReadLog())
+        stats = meter.shown(2, 3, NO_READS)
         assert begin is not None
         assert stats.batches == len(waits)
         assert stats.nbytes == sum(nbytes for _, _, nbytes in waits)
@@ -154,12 +154,22 @@ def test_bytes_of_nested_batches() -> None:
     assert nbytes_of(batch) == 24 + 10 + 4 + 4 + 2 + 7
 
 
-@pytest.mark.parametrize("mode", ["in the loop", "one thread", "threads"])
-def test_reads_of_this_process_are_counted(directory: Path, mode: str) -> None:
-    """Once each, with their bytes and the slowest; 2 bytes an element, 4 elements a sample."""
+@pytest.mark.parametrize("mode", MODES)
+def test_reads_are_counted(directory: Path, mode: str) -> None:
+    """Once each, with their bytes and the slowest; 2 bytes an element, 4 elements a sample.
+
+    Whoever reads: also over epochs, and after the processes have ended and others begun.
+    """
     with load("stream", directory, **MODES[mode]) as loader:
-        list(loader)
-        stats = loader.stats()
-    assert (stats.reads.reads, stats.reads.nbytes, stats.reads.failed) == (8, 8 * 3 * 8, 0)
-    assert stats.slowest_read is not None
-    assert str(directory) in stats.slowest_read.file
+        for epoch in range(1, 4):
+            list(loader)
+            stats = loader.stats()
+            reads, nbytes = 8 * epoch, 8 * 3 * 8 * epoch
+            assert (stats.reads.reads, stats.reads.nbytes, stats.reads.failed) == (reads, nbytes, 0)
+            assert stats.slowest_read is not None
+            assert str(directory) in stats.slowest_read.file
+            assert ("guideloom-loader-" in stats.slowest_read.thread) == (mode != "in the loop")
+            assert ("(pid " in stats.slowest_read.thread) == (mode == "processes")
+            if epoch == 2:
+                loader.close()
+                assert loader.stats().reads == stats.reads

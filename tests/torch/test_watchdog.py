@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from guideloom import StatefulDataLoader
+from guideloom import LoaderTimeoutError, StatefulDataLoader
 from guideloom_torch import _watchdog
-from guideloom_torch._watchdog import Watchdog
+from guideloom_torch._watchdog import Watchdog, stall_warning
 
 from .loader_cases import WatchedIO, wait_until
-from .process_cases import by_processes, load, workers_of, write
+from .process_cases import METHODS, by_processes, load, workers_of, write
 
 MODES: dict[str, dict[str, Any]] = {
     "in the loop": {},
@@ -97,6 +97,41 @@ def test_each_stall_is_said_once(
     assert steps[0] == 0
 
 
+STUCK: dict[str, dict[str, Any]] = {
+    "in the loop": {},
+    "one thread": {"prefetch": 2},
+    "threads": {"num_workers": 2},
+    **{method: by_processes(method, 2) for method in METHODS},
+}
+
+
+@pytest.mark.parametrize("mode", STUCK)
+def test_a_stall_names_file_and_bytes(
+    tmp_path: Path, directory: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever reads them: in this process or another one."""
+    loader = slow_loader(directory, tmp_path / "naps", [0.0, 0.0, 1.0, 1.0], **STUCK[mode])
+    with loader:
+        list(loader)
+    said = [text for text in warnings_in(caplog) if "has been starting" not in text]
+    assert said
+    for text in said:
+        found = re.search(r"(reads|read, 0\.\d s ago,) (\S+), bytes (\d+) to (\d+) \(one of", text)
+        assert found, text
+        assert Path(found[2]).is_relative_to(directory)
+        assert int(found[3]) < int(found[4]) <= Path(found[2]).stat().st_size
+
+
+def test_a_timeout_names_what_a_process_reads(tmp_path: Path, directory: Path) -> None:
+    """Without a watchdog of the loop, too."""
+    backend = WatchedIO(Naps(tmp_path / "naps", [0.0, 0.0, 99.0, 99.0]))
+    options = {**by_processes("fork", 2), "stall_after": None, "timeout": 2.0}
+    loader = load("stream", directory, backend=backend, **options)
+    with loader, pytest.raises(LoaderTimeoutError) as caught:
+        list(loader)
+    assert re.search(r"ago, \S+, bytes \d+ to \d+", "\n".join(caught.value.__notes__))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_no_stall_no_word(
     tmp_path: Path, directory: Path, mode: str, caplog: pytest.LogCaptureFixture
@@ -129,7 +164,7 @@ def test_what_cannot_be_described_is_said_as_well(caplog: pytest.LogCaptureFixtu
     def describe() -> str:
         raise KeyError("mine")
 
-    dog = Watchdog(0.05, describe, "rank 0 of 1")
+    dog = Watchdog(0.05, stall_warning(describe, "rank 0 of 1"))
     dog.begin()
     assert wait_until(5, lambda: len(warnings_in(caplog)) == 1)
     assert "what for cannot be said (KeyError('mine'))" in warnings_in(caplog)[0]

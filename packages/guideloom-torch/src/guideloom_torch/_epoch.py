@@ -15,7 +15,7 @@ from guideloom_torch._placement import Placed, Placement
 from guideloom_torch._processes import WorkerPool
 from guideloom_torch._stats import Meter, nbytes_of
 from guideloom_torch._steps import LoadStep, describe
-from guideloom_torch._watchdog import Watchdog
+from guideloom_torch._watchdog import Watchdog, stall_warning
 
 
 @dataclass(slots=True)
@@ -93,9 +93,8 @@ class EpochIterator(Iterator[Any]):
             )
         mapper = self._mapper
         self._batches: Iterator[Any] | None = iter(map(loaded, steps) if mapper is None else mapper)
-        self._watchdog = Watchdog(
-            loading.stall_after, _waiting_for(self), f"rank {plan.rank} of {plan.world_size}"
-        )
+        warn = stall_warning(_waiting_for(self), f"rank {plan.rank} of {plan.world_size}")
+        self._watchdog = Watchdog(loading.stall_after, warn)
 
     def __next__(self) -> Any:
         if self._invalid:

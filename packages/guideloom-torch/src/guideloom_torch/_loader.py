@@ -29,6 +29,7 @@ from guideloom_torch._options import LoaderOptions, Loading, Order, ParallelMeth
 from guideloom_torch._pinned import PinnedDataset
 from guideloom_torch._placement import Placement
 from guideloom_torch._provenance import Located, locate
+from guideloom_torch._reads import Reads
 from guideloom_torch._state import make_state
 from guideloom_torch._stats import LoaderStats, Meter
 from guideloom_torch._steps import LoadStep
@@ -370,7 +371,8 @@ class StatefulDataLoader:
         """What loading has cost the training loop so far, and how much is ready."""
         iterator = self._newest() if self._newest is not None else None
         depth = iterator.depth() if iterator is not None else (0, 0)
-        return self._meter.shown(*depth, self._pinned.reads)
+        reads = Reads.of(self._pinned.reads).plus(self._workers.reads())
+        return self._meter.shown(*depth, reads)
 
     def _plan(self, epoch: int, position: int) -> EpochPlan:
         return self._order.plan(len(self._pinned.reader()), epoch=epoch, start=position)

@@ -108,6 +108,11 @@ class Loading:
         return self.num_workers + self.prefetch
 
     @property
+    def patience(self) -> float | None:
+        """Seconds after which a worker says what it reads, in time for whoever waits for it."""
+        return min((s / 4 for s in (self.stall_after, self.timeout) if s is not None), default=None)
+
+    @property
     def by_processes(self) -> bool:
         """Whether processes load."""
         return self.parallel_method == "process" and self.num_workers > 0

@@ -32,13 +32,16 @@ from guideloom_format._processes import (
     pickled,
     signals_held_back,
 )
+from guideloom_torch._reads import NO_READS, Reads
 from guideloom_torch._steps import describe
 from guideloom_torch._transfer import loads, receive, unpack
 from guideloom_torch._worker import (
     BATCH,
     HEAD,
     NO_STEP,
+    READING,
     READY,
+    Answer,
     Job,
     SentError,
     serve,
@@ -55,6 +58,7 @@ class _Crew:
         # a signal handler, or the garbage collector, may close a pool wherever a thread is
         self.lock = threading.RLock()
         self.workers: list[WorkerHandle] = []
+        self.reads_before = NO_READS  # of workers that are gone
         # not the error itself: its traceback would keep the pool for as long as the thread runs
         self.error: Callable[[], BaseException] | None = None
         self._advice = advice
@@ -103,13 +107,18 @@ class _Crew:
             self._bury(worker)
 
     def _take(self, worker: WorkerHandle, head: bytes, data: bytes, descriptor: int | None) -> None:
-        kind, _, step, _ = HEAD.unpack(head)
+        kind, step = HEAD.unpack(head)
         if kind == READY:
+            worker.ready = True
+            return
+        if kind == READING:
+            worker.reads_now(loads(data))
             return
         value: Any = None
+        reads = worker.reads
         error: BaseException | None = None
         try:
-            value = unpack(data, descriptor)
+            value, reads = Answer._make(unpack(data, descriptor))
             if kind != BATCH:
                 error = _raised(worker, value)
         except BaseException as failed:  # noqa: BLE001  # the step's future gets it
@@ -124,7 +133,7 @@ class _Crew:
             if not worker.told:  # the pool was closed meanwhile
                 return
             given = worker.told.popleft()
-            worker.since = time.monotonic()
+            worker.answered(reads)
             worker.tell()
         if not given.future.set_running_or_notify_cancel():
             return
@@ -150,6 +159,7 @@ class _Crew:
         how = f"{how_it_ended(worker.pid, code)}, {worker.name}{what}{advice}"
         with self.lock:
             self.workers = [other for other in self.workers if other is not worker]
+            self.reads_before = self.reads_before.plus(worker.reads)
         self._fail(worker, functools.partial(WorkerError, how))
 
     def _fail(self, worker: WorkerHandle, error: Callable[[], BaseException]) -> None:
@@ -240,6 +250,13 @@ class WorkerPool:
         with self._crew.lock:
             return "; ".join(worker.shown() for worker in self._crew.workers if worker.told)
 
+    def reads(self) -> Reads:
+        """What the workers had read of the dataset when they last answered."""
+        with self._crew.lock:
+            return functools.reduce(
+                Reads.plus, (one.reads for one in self._crew.workers), self._crew.reads_before
+            )
+
     def close(self) -> None:
         """End all processes; those that do not end in time are killed. Waits get an error."""
         _open.discard(self)
@@ -251,6 +268,8 @@ class WorkerPool:
             self._thread.join(GRACE)
         with crew.lock:
             workers, crew.workers = crew.workers, []
+            for worker in workers:
+                crew.reads_before = crew.reads_before.plus(worker.reads)
         for worker in workers:  # a process that was forked meanwhile may hold the same socket
             with contextlib.suppress(OSError):
                 worker.connection.shutdown(socket.SHUT_RDWR)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from guideloom_read.io import Reading, ReadLog, ReadTotals
+from guideloom_read.io import Reading, ReadTotals
+from guideloom_torch._reads import Reads
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class LoaderStats:
         longest_wait: the longest of these waits, in seconds.
         ready: batches that are loaded and not delivered, now.
         in_work: steps that workers were given and have not loaded, now.
-        reads: totals of what this process has read of the dataset. What worker processes read is
-            not in it.
+        reads: totals of what was read of the dataset, by this process and its worker processes;
+            of these, what they read for the batches that they have sent.
         slowest_read: the slowest of these reads, with its file and byte range; None before one.
     """
 
@@ -83,7 +84,7 @@ class Meter:
         if waited > self._longest_wait:
             self._longest_wait = waited
 
-    def shown(self, ready: int, in_work: int, reads: ReadLog) -> LoaderStats:
+    def shown(self, ready: int, in_work: int, reads: Reads) -> LoaderStats:
         """The figures now."""
         return LoaderStats(
             batches=self._batches,
@@ -93,8 +94,8 @@ class Meter:
             longest_wait=self._longest_wait,
             ready=ready,
             in_work=in_work,
-            reads=reads.totals(),
-            slowest_read=reads.slowest(),
+            reads=reads.totals,
+            slowest_read=reads.slowest,
         )
 
 

@@ -1,6 +1,6 @@
-"""A warning when the training loop has waited too long for a batch.
+"""A word when somebody has waited too long: the training loop for a batch, a worker for its reads.
 
-One thread of the process looks at a clock now and then. Loops only note when they begin to wait.
+One thread of the process looks at a clock now and then. Who waits only notes when that begins.
 """
 
 from __future__ import annotations
@@ -18,45 +18,63 @@ _SHORTEST = 0.02
 
 
 class Watchdog:
-    """Says of each wait that is longer than `stall_after` what it waits for, once.
+    """Barks when a wait has become longer than `after`.
 
     Args:
-        stall_after: seconds; None to say nothing.
-        describe: what is waited for, in words; called in another thread, while it is waited for.
-        who: this process, in words.
+        after: seconds; None never to bark.
+        bark: is called with the seconds so far, in another thread, while it is waited.
+        again: whether it barks again and again, or once in a wait.
     """
 
-    def __init__(self, stall_after: float | None, describe: Callable[[], str], who: str) -> None:
-        self.stall_after = stall_after
-        self._describe = describe
-        self._who = who
+    def __init__(
+        self, after: float | None, bark: Callable[[float], None], *, again: bool = False
+    ) -> None:
+        self.after = after
+        self._bark = bark
+        self._again = again
         self._since = 0.0  # 0 where nothing is waited for
-        self._said = 0.0
+        self._barked = (0.0, 0.0)  # in the wait that began then; when
         self._process = 0  # whose thread looks at this
 
     def begin(self) -> None:
-        """The loop waits from now on."""
-        if self.stall_after is not None:
+        """The wait begins."""
+        if self.after is not None:
             self._since = time.monotonic()
             if self._process != os.getpid():
                 self._process = os.getpid()
                 _watch(self)
 
     def end(self) -> None:
-        """It has what it waited for, or an error."""
+        """The wait is over."""
         self._since = 0.0
 
     def look(self) -> None:
-        """Warn if it is time."""
-        since = self._since
-        seconds = time.monotonic() - since
-        if since and since != self._said and seconds >= (self.stall_after or 0.0):
-            self._said = since
-            try:
-                what = self._describe()
-            except Exception as error:  # noqa: BLE001  # what is described goes on meanwhile
-                what = f"what for cannot be said ({error!r})"
-            _logger.warning("%s has waited %.1f s for a batch: %s", self._who, seconds, what)
+        """Bark if it is time."""
+        since, now = self._since, time.monotonic()
+        wait, barked = self._barked
+        if not since or (wait == since and not self._again):
+            return
+        if now - (barked if wait == since else since) >= (self.after or 0.0):
+            self._barked = (since, now)
+            self._bark(now - since)
+
+
+def stall_warning(describe: Callable[[], str], who: str) -> Callable[[float], None]:
+    """What a loop's watchdog does: warn of the wait.
+
+    Args:
+        describe: what is waited for, in words; called in another thread, while it is waited for.
+        who: waits, in words.
+    """
+
+    def warn(seconds: float) -> None:
+        try:
+            what = describe()
+        except Exception as error:  # noqa: BLE001  # what is described goes on meanwhile
+            what = f"what for cannot be said ({error!r})"
+        _logger.warning("%s has waited %.1f s for a batch: %s", who, seconds, what)
+
+    return warn
 
 
 class _Watch:
@@ -80,7 +98,7 @@ class _Watch:
                 dogs = list(self.dogs)
             for dog in dogs:
                 dog.look()
-            pause = min((dog.stall_after or 1.0 for dog in dogs), default=None)
+            pause = min((dog.after or 1.0 for dog in dogs), default=None)
             dogs.clear()
             dog = None  # type: ignore[assignment]  # holds none of them while it sleeps
             self.changed.wait(None if pause is None else max(pause / _LOOKS, _SHORTEST))

@@ -4,6 +4,7 @@
 
     parent  ──  a new plan, or the number of a step  ─>  worker
             <─  ready; for every step, in order: a batch, or the error  ──
+            <─  while a step takes long: what is being read for it  ──
 
 A worker opens its own reader. It ends when its parent closes the socket or is gone.
 """
@@ -16,7 +17,6 @@ import shutil
 import socket
 import struct
 import threading
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,16 +27,21 @@ import torch
 
 from guideloom_format import EpochPlan
 from guideloom_format._processes import obey_signals, wait_until_gone
+from guideloom_read.io import ReadLog
 from guideloom_torch._collate import LoadOf
 from guideloom_torch._pinned import PinnedDataset
+from guideloom_torch._reads import NO_READS, Reads
 from guideloom_torch._steps import Announce, Load, LoadStep
-from guideloom_torch._transfer import loads, pack, receive, send
+from guideloom_torch._transfer import dumps, loads, pack, receive, send
+from guideloom_torch._watchdog import Watchdog
 
 TIDY = 0.2  # seconds
-READY, BATCH, ERROR = range(3)
+MOST_TOLD_OF = 4
+"""Reads of one step at once, of which the parent is told."""
+READY, BATCH, ERROR, READING = range(4)
 NO_STEP = -1
-HEAD = struct.Struct("<QQqd")
-"""Of a message to the parent: what it is, number of the plan, the step, seconds that it took."""
+HEAD = struct.Struct("<Qq")
+"""Of a message to the parent: what it is, and the step."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,14 @@ class Job:
         load_of: makes of a reader the function that loads samples.
         pad: whether steps are filled up, see `MaskedBatch`.
         lookahead: of `LoadStep`.
+        patience: seconds; a step that takes longer is reported on. None for no report.
     """
 
     dataset: PinnedDataset
     load_of: LoadOf
     pad: bool
     lookahead: int
+    patience: float | None
 
 
 class NewPlan(NamedTuple):
@@ -68,6 +75,18 @@ class NextStep(NamedTuple):
 
     number: int
     step: int
+
+
+class Answer(NamedTuple):
+    """What a message to the parent holds.
+
+    Attributes:
+        value: the batch, or a `SentError`.
+        reads: of this worker until then.
+    """
+
+    value: Any
+    reads: Reads
 
 
 class SentError(NamedTuple):
@@ -122,11 +141,11 @@ def serve(
             reader = job.dataset.reader()
             steps = partial(_steps, job, job.load_of(reader), reader.announce)
         except BaseException as error:  # noqa: BLE001  # it is raised where a batch is awaited
-            server.tell_of(error, ERROR, 0, NO_STEP, 0.0)
+            server.tell_of(error, NO_STEP)
             return
         with contextlib.closing(job.dataset):
-            send(connection, HEAD.pack(READY, 0, NO_STEP, 0.0), b"", None)
-            server.run(steps)
+            send(connection, HEAD.pack(READY, NO_STEP), b"", None)
+            server.run(steps, job)
     except ConnectionError:  # the parent is gone, or has closed the loader
         pass
     if folder is not None:  # if it is gone, the other thread is about to tidy up
@@ -142,34 +161,42 @@ class _Server:
         self._connection = connection
         self._dumps = dumps
 
-    def run(self, steps: Callable[[EpochPlan], LoadStep]) -> None:
+    def run(self, steps: Callable[[EpochPlan], LoadStep], job: Job) -> None:
         """Work until the parent closes the socket."""
+        log = job.dataset.reads
+        watchdog = Watchdog(job.patience, lambda _: self._tell_what_is_read(log), again=True)
         step: LoadStep | None = None
-        number = -1
         while (received := receive(self._connection, 0)) is not None:
             message = loads(received[1])
             if isinstance(message, NewPlan):
-                number, plan = message
-                step = steps(plan)
+                step = steps(message.plan)
             elif step is not None:
-                self._answer(number, message.step, step)
+                watchdog.begin()
+                try:
+                    self._answer(message.step, step, log)
+                finally:
+                    watchdog.end()
 
-    def _answer(self, number: int, at: int, step: LoadStep) -> None:
-        begin = time.monotonic()
+    def _answer(self, at: int, step: LoadStep, log: ReadLog) -> None:
         try:
-            data, descriptor = pack(step(at), self._dumps)
+            data, descriptor = pack(Answer(step(at), Reads.of(log)), self._dumps)
         except BaseException as error:  # noqa: BLE001  # it is raised where the batch is awaited
-            self.tell_of(error, ERROR, number, at, time.monotonic() - begin)
+            self.tell_of(error, at, Reads.of(log))
         else:
-            self._send(HEAD.pack(BATCH, number, at, time.monotonic() - begin), data, descriptor)
+            self._send(BATCH, at, data, descriptor)
 
-    def tell_of(self, error: BaseException, *head: Any) -> None:
+    def tell_of(self, error: BaseException, step: int, reads: Reads = NO_READS) -> None:
         """Send an error."""
-        self._send(HEAD.pack(*head), *pack(SentError.of(error, self._dumps), self._dumps))
+        answer = Answer(SentError.of(error, self._dumps), reads)
+        self._send(ERROR, step, *pack(answer, self._dumps))
 
-    def _send(self, head: bytes, data: bytes, descriptor: int | None) -> None:
+    def _tell_what_is_read(self, log: ReadLog) -> None:
+        with contextlib.suppress(OSError):  # the parent is gone
+            self._send(READING, NO_STEP, dumps(log.now()[:MOST_TOLD_OF]), None)
+
+    def _send(self, kind: int, step: int, data: bytes, descriptor: int | None) -> None:
         try:
-            send(self._connection, head, data, descriptor)
+            send(self._connection, HEAD.pack(kind, step), data, descriptor)
         finally:
             if descriptor is not None:
                 os.close(descriptor)

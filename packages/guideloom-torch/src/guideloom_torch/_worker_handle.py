@@ -13,6 +13,8 @@ from typing import Any
 
 from guideloom_format import EpochPlan
 from guideloom_format._processes import Child
+from guideloom_read.io import Reading
+from guideloom_torch._reads import NO_READS, Reads
 from guideloom_torch._steps import describe
 from guideloom_torch._transfer import dumps, send
 from guideloom_torch._worker import NewPlan, NextStep
@@ -52,6 +54,8 @@ class WorkerHandle(Child):
         waiting: what it will be told.
         plan: number of the newest plan that it was told.
         since: when it began with the first of them.
+        ready: whether it has opened the dataset.
+        reads: that it had done when it last answered.
     """
 
     def __init__(self, process: Any, connection: socket.socket) -> None:
@@ -61,6 +65,20 @@ class WorkerHandle(Child):
         self.waiting: deque[Given] = deque()
         self.plan = -1
         self.since = time.monotonic()
+        self.ready = False
+        self.reads = NO_READS
+        self._reading: tuple[float, list[Reading]] | None = None  # when it last said so
+
+    def answered(self, reads: Reads) -> None:
+        """It has loaded the first of the steps that it was told, or failed to."""
+        slowest = reads.slowest and reads.slowest._replace(thread=self.name)
+        self.reads = reads._replace(slowest=slowest)
+        self.since = time.monotonic()
+        self._reading = None
+
+    def reads_now(self, reading: list[Reading]) -> None:
+        """It has said what it is reading, because the step takes long."""
+        self._reading = (time.monotonic(), reading)
 
     def tell(self) -> None:
         """Tell it more if it has little to do."""
@@ -91,8 +109,12 @@ class WorkerHandle(Child):
 
     def shown(self) -> str:
         """What it does."""
-        first = self.told[0]
-        seconds = time.monotonic() - self.since
-        return (
-            f"{self.name} has been loading {describe(first.plan, first.step)} for {seconds:.1f} s"
-        )
+        first, now = self.told[0], time.monotonic()
+        step = describe(first.plan, first.step)
+        doing = "loading" if self.ready else "starting, to load"
+        text = f"{self.name} has been {doing} {step} for {now - self.since:.1f} s"
+        if self._reading is None:
+            return text
+        when, reading = self._reading
+        read = " and ".join(map(str, reading)) or "nothing"
+        return f"{text} and read, {now - when:.1f} s ago, {read}"

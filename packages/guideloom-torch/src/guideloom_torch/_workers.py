@@ -6,6 +6,7 @@ from guideloom_torch._collate import LoadOf
 from guideloom_torch._options import Loading
 from guideloom_torch._pinned import PinnedDataset
 from guideloom_torch._processes import WorkerPool
+from guideloom_torch._reads import NO_READS, Reads
 from guideloom_torch._worker import Job
 
 
@@ -24,6 +25,7 @@ class Workers:
         self._pad = pad
         self._pool: WorkerPool | None = None
         self._version: int | None = None
+        self._reads_before = NO_READS  # of processes that have ended
 
     def pool(self, dataset: PinnedDataset) -> WorkerPool | None:
         """The processes that read this dataset; None if there shall be none."""
@@ -32,13 +34,25 @@ class Workers:
         pool = self._pool
         if pool is None or not pool.is_whole or self._version != dataset.version:
             self.close()
-            job = Job(dataset.elsewhere(), self._load_of, self._pad, self._loading.lookahead)
+            loading = self._loading
+            job = Job(
+                dataset.elsewhere(), self._load_of, self._pad, loading.lookahead, loading.patience
+            )
             pool = WorkerPool(job, self._loading.num_workers, self._loading.start_method)
             self._pool, self._version = pool, dataset.version
         return pool
+
+    def reads(self) -> Reads:
+        """What they have read of the dataset for the batches that they have sent."""
+        return (
+            self._reads_before
+            if self._pool is None
+            else self._reads_before.plus(self._pool.reads())
+        )
 
     def close(self) -> None:
         """End them."""
         if self._pool is not None:
             self._pool.close()
+            self._reads_before = self._reads_before.plus(self._pool.reads())
             self._pool = None
