@@ -59,6 +59,7 @@ FOR_TYPES_ONLY = {
     ("guideloom_format", "_storage.py"): {"guideloom_read", "guideloom_write"},
 }
 IN_ONE_MODULE: dict[tuple[str, str], set[str]] = {
+    ("guideloom_format", "_processes.py"): {"multiprocess"},
     ("guideloom_write", "ray.py"): {"ray"},
     ("guideloom_write", "_ray_rows.py"): {"ray"},
     ("guideloom_read", "ray.py"): {"ray", "pyarrow"},

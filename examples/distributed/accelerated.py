@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from common import Model, RowLog, deterministic, newest, open_loader, switch_to, write
+from common import RowLog, newest, switch_to, write
+from torch_parts import Model, deterministic, open_loader
 
 
 class Progress:
@@ -62,7 +63,7 @@ def main() -> None:
             accelerator.backward(loss)
             optimizer.step()
             progress.step += 1
-            rows.add(progress.step, loss.item(), windows)
+            rows.add(progress.step, loss.item(), windows.numpy())
             if progress.step % given.checkpoint_every == 0 or progress.step == given.steps:
                 name = f"step-{progress.step:06d}-of-{accelerator.num_processes}"
                 accelerator.save_state(str(given.run / name))

@@ -1,4 +1,4 @@
-"""What the distributed examples share: a dataset, a small model, checkpoints, and a log of rows.
+"""What the distributed examples share: a dataset, checkpoints, and a log of rows. Without torch.
 
 The log has a checksum of every row that a rank was given. It is how one sees that a run which was
 killed and went on, perhaps on another number of ranks, was given exactly what an undisturbed run is
@@ -11,11 +11,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from numpy.typing import NDArray
 
-from guideloom import StatefulDataLoader, StreamNumpyFormat, StreamStorage
+from guideloom import StreamNumpyFormat, StreamStorage
 
 CONTEXT = 32
 VOCABULARY = 256
@@ -28,46 +26,17 @@ def storage(directory: Path) -> StreamStorage:
     return StreamStorage(directory, StreamNumpyFormat(np.dtype([("tokens", "u1")])))
 
 
-def open_loader(directory: Path, rank: int, world_size: int) -> StatefulDataLoader:
-    """Windows of CONTEXT + 1 bytes; as many in a global batch on any number of ranks."""
-    return StatefulDataLoader.from_storage(
-        storage(directory),
-        sequence_length=CONTEXT + 1,
-        stride=CONTEXT,
-        local_batch_size=GLOBAL_BATCH // world_size,
-        rank=rank,
-        world_size=world_size,
-        shuffle=True,
-        shuffle_seed=SEED,
-        prefetch=2,
-    )
-
-
-def write(directory: Path, tokens: int = 40_000) -> None:
-    """A dataset of some words, if there is none."""
+def write(directory: Path) -> None:
+    """A dataset of some words, if there is none: an epoch of 58 steps, and four windows left."""
     if (directory / "guideloom.json").exists():
         return
     words = np.frombuffer(b"the quick brown fox jumps over a lazy dog and runs away ", np.uint8)
     rng = np.random.default_rng(SEED)
     with storage(directory).sync_writer() as writer:
         for shard in range(2):
-            text = np.concatenate([np.roll(words, k) for k in rng.integers(0, 50, tokens // 100)])
+            text = np.concatenate([np.roll(words, k) for k in rng.integers(0, 50, 200)])
             writer.append(shard, {"tokens": text})
     storage(directory).consolidate()
-
-
-class Model(nn.Module):
-    """Predicts a byte from the one before it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(VOCABULARY, 16)
-        self.head = nn.Linear(16, VOCABULARY)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        """The mean loss over windows of CONTEXT + 1 bytes."""
-        logits = self.head(self.embed(windows[:, :-1]))
-        return cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
 
 
 class RowLog:
@@ -82,9 +51,9 @@ class RowLog:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = (folder / f"rank-{rank}.jsonl").open("a")
 
-    def add(self, step: int, loss: float, windows: Tensor) -> None:
+    def add(self, step: int, loss: float, windows: NDArray[np.integer]) -> None:
         """Note what the step was given."""
-        rows = [zlib.crc32(row.tobytes()) for row in windows.numpy().astype(np.uint8)]
+        rows = [zlib.crc32(row.tobytes()) for row in windows.astype(np.uint8)]
         self._file.write(json.dumps({"step": step, "loss": loss, "rows": rows}) + "\n")
         self._file.flush()
 
@@ -100,10 +69,3 @@ def switch_to(run: Path, name: str) -> None:
     temporary = run / "latest.new"
     temporary.write_text(name)
     os.replace(temporary, run / "latest")
-
-
-def deterministic() -> None:
-    """The same input gives the same bits."""
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)
-    torch.manual_seed(SEED)

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import Model, RowLog, deterministic, newest, open_loader, switch_to, write
+from common import RowLog, newest, switch_to, write
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
+from torch_parts import Model, deterministic, open_loader
 
 
 def main() -> None:
@@ -63,7 +64,7 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             step += 1
-            log.add(step, loss.item(), windows)
+            log.add(step, loss.item(), windows.numpy())
             if step % given.checkpoint_every == 0 or step == given.steps:
                 name = f"step-{step:06d}-of-{world_size}"
                 weights, moments = get_state_dict(model, optimizer)

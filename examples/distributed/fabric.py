@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import Model, RowLog, deterministic, newest, open_loader, switch_to, write
+from common import RowLog, newest, switch_to, write
 from lightning_fabric import Fabric
+from torch_parts import Model, deterministic, open_loader
 
 
 def main() -> None:
@@ -49,7 +50,7 @@ def main() -> None:
             fabric.backward(loss)
             optimizer.step()
             state["step"] += 1
-            rows.add(state["step"], loss.item(), windows)
+            rows.add(state["step"], loss.item(), windows.numpy())
             if state["step"] % given.checkpoint_every == 0 or state["step"] == given.steps:
                 name = f"step-{state['step']:06d}-of-{fabric.world_size}.ckpt"
                 fabric.save(given.run / name, state)

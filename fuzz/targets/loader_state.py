@@ -62,14 +62,14 @@ def fits(state: Any, order: dict[str, int | str | bool]) -> bool:
     )
     pinned = state.get("manifest_version")
     pins = pinned is None or (type(pinned) is int and 0 <= pinned < 10**8)
-    return same and pins and version in (1, 2) and epoch >= 0 and 0 <= position <= SAMPLES
+    return same and pins and version in (1, 2) and 0 <= epoch < 2**63 and 0 <= position <= SAMPLES
 
 
 def seeds() -> list[bytes]:
     states = [
         make_state(epoch, position, order, version)
         for order in ORDERS
-        for epoch, position, version in ((0, 0, None), (10**30, SAMPLES, 3))
+        for epoch, position, version in ((0, 0, None), (2**63 - 1, SAMPLES, 3))
     ]
     old = [{**state, "version": 1} for state in states]
     for state in old:

@@ -1,4 +1,4 @@
-"""Runs of the distributed examples: started by torchrun, killed, and what each rank was given."""
+"""Runs of the distributed examples: started, killed, and what each rank was given."""
 
 from __future__ import annotations
 
@@ -6,63 +6,98 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from guideloom import EpochPlan, StreamDataset, StreamNumpyFormat, StreamStorage
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "distributed"
 CONTEXT, GLOBAL_BATCH, SEED = 32, 12, 7
+WITHOUT_LAUNCHER = ("jax_plan.py",)
 LIMIT = 240
 Rows = dict[int, list[int]]
 
 
-def start(script: str, dataset: Path, run: Path, rows: Path, *, ranks: int, steps: int) -> Path:
-    """Start it in processes of its own; the file that gets a line for each step of rank 0."""
-    log = rows.with_suffix(".log")
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node", str(ranks), str(EXAMPLES / script), str(dataset), str(run)),
-        *("--steps", str(steps), "--rows", str(rows)),
-    ]
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"},
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    _started[rows] = process
-    return rows / "rank-0.jsonl"
+def start(script: str, dataset: Path, run: Path, rows: Path, *, ranks: int, steps: int) -> None:
+    """Start all its ranks, in processes of their own; what they print goes to one file."""
+    arguments = [str(EXAMPLES / script), str(dataset), str(run)]
+    arguments += ["--steps", str(steps), "--rows", str(rows)]
+    if script in WITHOUT_LAUNCHER:
+        commands = [[*arguments, *one] for one in _as_rank(ranks)]
+    else:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+        commands = [[*torchrun, *arguments]]
+    environment = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "JAX_PLATFORMS": "cpu"}
+    with rows.with_suffix(".log").open("wb") as file:
+        _started[rows] = [
+            subprocess.Popen(
+                [sys.executable, *command],
+                env={**os.environ, **environment},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            for command in commands
+        ]
 
 
-_started: dict[Path, subprocess.Popen[bytes]] = {}
+_started: dict[Path, list[subprocess.Popen[bytes]]] = {}
+
+
+def _as_rank(ranks: int) -> Iterator[list[str]]:
+    """What tells each rank which it is, and where the first one listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        where = f"127.0.0.1:{free.getsockname()[1]}"
+    for rank in range(ranks):
+        yield ["--rank", str(rank), "--world-size", str(ranks), "--coordinator", where]
 
 
 def finish(rows: Path) -> None:
     """Wait for its end."""
-    status = _started.pop(rows).wait(LIMIT)
-    assert status == 0, rows.with_suffix(".log").read_text()[-6000:]
+    _wait(rows, lambda processes: all(process.poll() is not None for process in processes))
+    _end(rows)
 
 
 def kill_at(rows: Path, line: int) -> bool:
     """Kill all its processes once rank 0 has done so many steps; whether they still ran."""
-    process = _started.pop(rows)
     first = rows / "rank-0.jsonl"
+    _wait(rows, lambda _: _lines(first) >= line)
+    return _end(rows)
+
+
+def _wait(rows: Path, enough: Callable[[list[subprocess.Popen[bytes]]], bool]) -> None:
+    """Until it is enough, all have ended, or one has failed; an error if that takes too long."""
+    processes = _started[rows]
     deadline = time.monotonic() + LIMIT
-    while process.poll() is None and _lines(first) < line:
-        assert time.monotonic() < deadline, rows.with_suffix(".log").read_text()[-6000:]
+    while not enough(processes) and not any(process.poll() for process in processes):
+        if all(process.poll() == 0 for process in processes):
+            return
+        if time.monotonic() > deadline:
+            _end(rows)
+            raise AssertionError(f"not done after {LIMIT} s: {_printed(rows)}")
         time.sleep(0.005)
-    running = process.poll() is None
+
+
+def _end(rows: Path) -> bool:
+    """Kill what is left of it; whether it still ran. An error if anything has failed before."""
+    processes = _started.pop(rows)
+    ended = [process.poll() for process in processes]
     for pid in _pids_of(rows):  # torchrun's children are in sessions of their own
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    process.wait(LIMIT)
-    return running
+    for process in processes:
+        process.wait(LIMIT)
+    assert not any(ended), _printed(rows)
+    return None in ended
+
+
+def _printed(rows: Path) -> str:
+    return rows.with_suffix(".log").read_text()[-6000:]
 
 
 def _pids_of(rows: Path) -> list[int]:
@@ -106,4 +141,5 @@ def expected(dataset: Path, steps: int) -> Rows:
                 tokens = reader.gather(plan.sample_ids(step))["tokens"]
                 found[len(found) + 1] = [zlib.crc32(row.tobytes()) for row in tokens]
             epoch += 1
+    assert epoch > 1, "the steps are not enough to pass the border of an epoch"
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from guideloom_format import EpochPlan
 INTERVALS: dict[str, tuple[int, int | None]] = {
     "length": (0, 2**62),
     "seed": (0, None),
-    "epoch": (0, None),
+    "epoch": (0, 2**63 - 1),
     "world_size": (1, 2**31),
     "rank": (0, None),
     "local_batch_size": (1, 2**31),
@@ -43,6 +44,57 @@ def test_a_rank_outside_the_world_is_refused() -> None:
         EpochPlan(10, rank=4, world_size=4)
     with pytest.raises(ValueError, match=r"^rank is 2147483648; expected less than world_size 1$"):
         EpochPlan(10, rank=2**31)
+
+
+@pytest.mark.parametrize("name", [*INTERVALS, "shuffle", "drop_last"])
+@pytest.mark.parametrize("value", [10**400, 10**5000], ids=int.bit_length)
+def test_a_number_of_many_digits_is_not_printed(name: str, value: int) -> None:
+    fields: dict[str, Any] = {"length": 10, name: value}
+    if name == "seed" and value.bit_length() <= 8192:
+        assert EpochPlan(**fields).seed == value
+        return
+    with pytest.raises(ValueError, match=rf"^{name} is an integer of \d+ bits; expected "):
+        EpochPlan(**fields)
+    with pytest.raises(ValueError, match=r"^steps is an integer of \d+ bits"):
+        EpochPlan(10).after(value)
+
+
+@pytest.mark.parametrize("name", ["shuffle", "drop_last"])
+@pytest.mark.parametrize(
+    "value",
+    ["no", "False", "", b"", math.nan, 0.0, 1.0, None, [], (), np.zeros(2), np.array(True)],
+    ids=repr,
+)
+def test_a_flag_that_is_none_is_refused(name: str, value: Any) -> None:
+    fields: dict[str, Any] = {"length": 10, name: value}
+    with pytest.raises(TypeError, match=rf"^{name} is .*; expected True or False$"):
+        EpochPlan(**fields)
+
+
+@pytest.mark.parametrize("name", ["shuffle", "drop_last"])
+def test_a_flag_is_a_bool_or_0_or_1(name: str) -> None:
+    good: list[Any] = [True, False, np.True_, np.False_, 0, 1, np.int64(1), np.uint8(0)]
+    for value in good:
+        fields: dict[str, Any] = {"length": 10, name: value}
+        assert getattr(EpochPlan(**fields), name) is bool(value)
+    for value in (-1, 2, np.int8(5)):
+        fields = {"length": 10, name: value}
+        with pytest.raises(ValueError, match=rf"^{name} is .*; expected True or False$"):
+            EpochPlan(**fields)
+
+
+def test_steps_beyond_the_last_epoch() -> None:
+    last = 2**63 - 1
+    plan = EpochPlan(10, epoch=last, local_batch_size=2)
+    assert plan.after(4) == (last, 8)
+    assert plan.delivery(3) == (last, 1, 0, 1)
+    assert plan.delivery([3]).tolist() == [[last, 1, 0, 1]]
+    text = rf"^steps is 5, which leads from epoch {last} beyond epoch {last}, the last one$"
+    with pytest.raises(ValueError, match=text):
+        plan.after(5)
+    assert EpochPlan(10).after(10 * last + 9) == (last, 9)
+    with pytest.raises(ValueError, match=r"^steps is \d+, which leads from epoch 0 beyond"):
+        EpochPlan(10).after(10 * last + 10)
 
 
 def test_a_start_behind_the_end_is_refused() -> None:

@@ -233,12 +233,12 @@ plans = st.builds(
     lambda length, start, **fields: EpochPlan(length, start=min(start, length), **fields),
     length=st.integers(0, 50) | st.integers(0, 2**62),
     start=st.integers(0, 50) | st.integers(0, 2**62),
-    epoch=st.integers(0, 2**80),
+    epoch=st.integers(0, 2**62),
     local_batch_size=st.integers(1, 20) | st.integers(1, 2**31),
     world_size=st.integers(1, 20) | st.integers(1, 2**31),
     drop_last=st.booleans(),
 )
-counts = st.integers(0, 20) | st.integers(0, 2**70)
+counts = st.integers(0, 20) | st.integers(0, 2**60)
 
 
 @settings(max_examples=500, deadline=None)

@@ -21,6 +21,7 @@ from guideloom import StatefulDataLoader, StreamNumpyFormat, StreamStorage
 from guideloom.io import PosixPreadIO
 from guideloom.shuffle import FeistelShuffler
 from guideloom.types import IOFiles, IOReader, IOSession
+from guideloom_format._processes import StartMethod
 
 LENGTH = 3
 TOKENS = np.dtype([("tokens", "<u4")])
@@ -77,6 +78,23 @@ def ids_of(batch: Any) -> list[int]:
     ids = rows[:, 0] // LENGTH
     assert (rows == LENGTH * ids[:, None] + _WITHIN).all(), rows
     return list(map(int, ids))
+
+
+class Trainer:
+    """What trains: it has the loader, and the function that makes the loader's batches."""
+
+    def __init__(self, directory: Path, start_method: StartMethod) -> None:
+        self.loader = make_loader(
+            directory,
+            self.collate,
+            num_workers=2,
+            parallel_method="process",
+            start_method=start_method,
+        )
+
+    def collate(self, samples: list[Any]) -> int:
+        """The id of the one sample."""
+        return sample_id(samples[0])
 
 
 def global_order(samples: int, epoch: int, seed: int | None) -> list[int]:

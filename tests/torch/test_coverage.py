@@ -152,7 +152,7 @@ def test_just_enough_samples_for_a_batch_do_not_warn(tmp_path: Path) -> None:
     directory = write_stream(tmp_path / "stream", 6)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert len(list(make_loader(directory, local_batch_size=2, world_size=3))) == 1
+        assert len(list(make_loader(directory, local_batch_size=2, rank=0, world_size=3))) == 1
         short = write_stream(tmp_path / "short", 1)
         assert len(list(make_loader(short, local_batch_size=9, drop_last=False))) == 1
     assert caught == []

@@ -17,7 +17,12 @@ from guideloom_torch._placement import Placement
 # Arguments
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:-1", -1, "cuda:300", 300])
+BEYOND = [2**63, 2**64, -(2**63) - 1, 10**5000]
+
+
+@pytest.mark.parametrize(
+    "device", ["gpu", "cuda:x", "cuda:-1", -1, "cuda:300", 300, *BEYOND], ids=type
+)
 def test_devices_that_are_none(device: Any) -> None:
     with pytest.raises(ValueError, match=r"device is .*(expected for example|beyond 127)"):
         Placement(device)
@@ -27,6 +32,27 @@ def test_devices_that_are_none(device: Any) -> None:
 def test_devices_of_the_wrong_type(device: Any) -> None:
     with pytest.raises(TypeError, match=r"expected a torch.device, a name such as 'cuda'"):
         Placement(device)
+
+
+KINDS = ["hpu", "fpga", "mkldnn", "xla", "vulkan", "lazy", "ipu", "hip", "ve", "maia", "opengl"]
+KINDS += ["opencl", "ideep", "privateuseone"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_devices_that_torch_only_knows_by_name(kind: str) -> None:
+    """At once, and without a warning of torch's."""
+    with pytest.raises(ValueError, match=f"device is .{kind}.*(cannot make a tensor|is none in)"):
+        Placement(kind)
+    assert Placement("meta").device == torch.device("meta")
+
+
+@pytest.mark.parametrize("kind", ["mps", "xpu", "mtia"])
+def test_kinds_of_devices_that_can_be_counted(kind: str) -> None:
+    if getattr(torch, kind).device_count():
+        assert Placement(kind).device == torch.device(kind)
+    else:
+        with pytest.raises(ValueError, match=f"device is '{kind}'.* finds no {kind} device"):
+            Placement(kind)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() > 0, reason="there is one")

@@ -322,6 +322,6 @@ def test_a_document_that_cannot_be_decoded_is_named_with_its_step(tmp_path: Path
             delivered.extend(loader)
         assert delivered == [[[0], [1]], [[2], [3]]]
         assert loader.position == 4
-        *others, note = raised.value.__notes__
+        *others, note, _ = raised.value.__notes__
         assert note == f"while loading samples 4, 5 ({step})"
         assert "document 4 " in others[0]

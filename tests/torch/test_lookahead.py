@@ -40,7 +40,7 @@ class Notes:
 def test_each_step_is_announced_once_and_in_time(lookahead: int, start: int) -> None:
     plan = EpochPlan(SAMPLES, seed=1, shuffle=True, local_batch_size=3, start=start)
     notes = Notes()
-    step = LoadStep(plan, notes.load, False, notes.announce, lookahead)
+    step = LoadStep(plan, notes.load, False, notes.announce, lookahead, str)
     for k in range(len(plan)):
         assert step(k) == plan.sample_ids(k).tolist()
     ids = [plan.sample_ids(k).tolist() for k in range(len(plan))]
@@ -53,7 +53,7 @@ def test_each_step_is_announced_once_and_in_time(lookahead: int, start: int) -> 
 def test_without_lookahead_nothing_is_announced() -> None:
     plan = EpochPlan(SAMPLES, local_batch_size=3)
     notes = Notes()
-    step = LoadStep(plan, notes.load, False, notes.announce, 0)
+    step = LoadStep(plan, notes.load, False, notes.announce, 0, str)
     for k in range(len(plan)):
         step(k)
     assert notes.said == []
@@ -64,7 +64,7 @@ def test_steps_of_several_workers_in_any_order(order: tuple[int, ...]) -> None:
     """Each of them announces; between them all steps behind the first ones are."""
     plan = EpochPlan(SAMPLES, local_batch_size=3)
     notes = Notes()
-    step = LoadStep(plan, notes.load, False, notes.announce, 2)
+    step = LoadStep(plan, notes.load, False, notes.announce, 2, str)
     for k in (*order, *range(4, len(plan))):
         step(k)
     said = {tuple(ids) for ids, _ in notes.said}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torchdata.nodes import BaseNode, Batcher, Loader, Mapper, ParallelMapper, Prefetcher
 
-from guideloom import StateMismatchError
+from guideloom import StatefulDataLoader, StateMismatchError
 from guideloom_torch.nodes import LoaderNode
 
 from .loader_cases import ids_of, make_loader, write_stream
@@ -93,3 +93,26 @@ def test_the_error_of_a_load_comes_out(directory: Path) -> None:
     node = Prefetcher(LoaderNode(make_loader(directory, fails)), prefetch_factor=2)
     with pytest.raises(LookupError, match="nothing to see"):
         next(iter(Loader(node)))
+
+
+@pytest.mark.parametrize("loader", [None, "loader", [1], StatefulDataLoader, 10**5000], ids=type)
+def test_what_is_no_loader_is_refused(loader: Any) -> None:
+    with pytest.raises(TypeError, match=r"^loader is .*; expected a StatefulDataLoader$"):
+        LoaderNode(loader)
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"x": 1}, {5: 5}, {"load": {}}, "loader", ["loader"]], ids=str
+)
+def test_what_is_no_state_of_a_node_is_refused(state: Any, directory: Path) -> None:
+    """The node stays as it was."""
+    node = LoaderNode(make_loader(directory))
+    node.reset()
+    assert ids_of(next(node)) == [0]
+    text = r"lacks the field 'loader'|expected the mapping"
+    with pytest.raises(StateMismatchError, match=text):
+        node.reset(state)
+    assert ids_of(next(node)) == [1]
+    for inner in (None, {}, {"epoch": 0}):
+        with pytest.raises(StateMismatchError):
+            node.reset({"loader": inner})

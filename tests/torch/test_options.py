@@ -84,7 +84,7 @@ def test_numpy_integers_are_welcome(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"rank": 0}, {"world_size": 1}], ids=str)
-@pytest.mark.parametrize("launched", ["2", "64", "0", ""])
+@pytest.mark.parametrize("launched", ["2", "64", "0", "two"])
 def test_a_launcher_without_a_process_group_is_refused(
     directory: Path, monkeypatch: pytest.MonkeyPatch, launched: str, given: dict[str, Any]
 ) -> None:
@@ -98,9 +98,27 @@ def test_a_launcher_without_a_process_group_is_refused(
     with pytest.raises(ValueError, match=message):
         StatefulDataLoader(dataset, **given)
     assert StatefulDataLoader(dataset, rank=0, world_size=1).global_batch_size == 1
-    for single in ("1", None):
+    for single in ("1", " 1 ", "", " ", None):
         if single is None:
             monkeypatch.delenv("WORLD_SIZE")
         else:
             monkeypatch.setenv("WORLD_SIZE", single)
         assert StatefulDataLoader(dataset, **given).global_batch_size == 1
+
+
+@pytest.mark.parametrize("launched", ["", "1", None])
+@pytest.mark.parametrize("world_size", [2, 4, np.uint8(200), 2**31])
+def test_several_processes_of_which_this_is_not_said(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, world_size: Any, launched: str | None
+) -> None:
+    """All of them would be rank 0."""
+    if launched is None:
+        monkeypatch.delenv("WORLD_SIZE", raising=False)
+    else:
+        monkeypatch.setenv("WORLD_SIZE", launched)
+    dataset = StreamDataset(_storage(directory), LENGTH)
+    text = r"^world_size is .*, rank is not given, and torch.distributed is not initialized: every"
+    with pytest.raises(ValueError, match=text):
+        StatefulDataLoader(dataset, world_size=world_size)
+    one = StatefulDataLoader(dataset, world_size=world_size, rank=1)
+    assert one.global_batch_size == world_size

@@ -155,7 +155,7 @@ def test_a_document_that_is_too_long_is_named_with_its_step(
     with pytest.raises(ValueError, match=text) as raised:
         next(iterator)
     step = "epoch 0, rank 0, step 2 since the epoch began or was resumed"
-    assert raised.value.__notes__ == [f"while loading samples 4, 5 ({step})"]
+    assert raised.value.__notes__[0] == f"while loading samples 4, 5 ({step})"
     assert loader.position == 4
     wider = load(storage, local_batch_size=2, pad_to=5)
     wider.load_state_dict(loader.state_dict())

@@ -174,7 +174,7 @@ def test_set_epoch_to_another_epoch_goes_to_its_start(directory: Path, target: i
 @pytest.mark.parametrize(
     "epoch, error, text",
     [
-        (-1, ValueError, "epoch is -1; expected at least 0"),
+        (-1, ValueError, "epoch is -1; expected between 0 and 9223372036854775807"),
         (1.0, TypeError, r"epoch is 1.0 \(float\); expected an integer"),
         (True, TypeError, "epoch is True; expected an integer"),
         ("1", TypeError, r"epoch is '1' \(str\); expected an integer"),

@@ -54,7 +54,8 @@ def test_errors_arrive_as_they_are(numbered: Path, method: str) -> None:
             assert str(error) == str(KNOWN[k])
             if not isinstance(error, ExceptionGroup):
                 assert error.args == KNOWN[k].args
-            samples, where = error.__notes__
+            samples, lie, where = error.__notes__
+            assert lie.startswith("where they lie in ")
             assert samples == (
                 f"while loading samples {k} (epoch 0, rank 0, step 0 since the epoch began or "
                 "was resumed)"
@@ -122,8 +123,8 @@ def test_a_cause_is_told(numbered: Path) -> None:
     with load("documents", numbered, collate, **by_processes("fork")) as loader:
         found = next_of(loader)
         assert type(found) is ValueError
-        assert "IndexError: list index out of range" in found.__notes__[1]
-        assert "direct cause" in found.__notes__[1]
+        assert "IndexError: list index out of range" in found.__notes__[-1]
+        assert "direct cause" in found.__notes__[-1]
 
 
 def test_stop_iteration_ends_no_epoch(numbered: Path) -> None:

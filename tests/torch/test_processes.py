@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guideloom import DatasetNotFoundError, MismatchError
+from guideloom import DatasetNotFoundError, MismatchError, WorkerError
 
 from .loader_cases import wait_until
 from .process_cases import (
@@ -262,7 +262,7 @@ def test_a_process_that_cannot_be_started(directory: Path, monkeypatch: pytest.M
         return fork()
 
     monkeypatch.setattr(os, "fork", second_fails)
-    with pytest.raises(OSError, match="Resource temporarily unavailable"):
+    with pytest.raises(WorkerError, match=r"after 1 of them .*Resource temporarily unavailable"):
         next(iter(loader))
     assert descriptors() <= before + 4  # pipes that multiprocess opens before it forks
     monkeypatch.undo()

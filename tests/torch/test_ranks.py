@@ -90,3 +90,9 @@ def test_what_is_given_counts() -> None:
         assert rank_and_world_size(1, 2, None) == (1, 2)
         assert rank_and_world_size(None, 4, None) == (3, 4)
         assert rank_and_world_size(2, None, None) == (2, 6)
+
+
+@pytest.mark.parametrize("mesh", ["dp", 0, [0, 1], DeviceMesh, np.arange(4)], ids=type)
+def test_what_is_no_mesh(mesh: Any, directory: Path) -> None:
+    with pytest.raises(TypeError, match=r"^mesh is .*; expected a DeviceMesh of torch.distributed"):
+        make_loader(directory, mesh=mesh)

@@ -53,7 +53,8 @@ def test_ten_thousand_resumes_each_give_the_rest_of_the_run(tmp_path: Path) -> N
                 "drop_last": drop_last,
             }
             saved: list[str] = []
-            deliver_with_states(make_loader(directory, **options), until_epoch=EPOCHS, states=saved)
+            saver = make_loader(directory, rank=0, **options)
+            deliver_with_states(saver, until_epoch=EPOCHS, states=saved)
             for rank in range(world_size):
                 run = expected_run(samples, EPOCHS, rank=rank, **options)
                 states: list[str] = []

@@ -137,7 +137,7 @@ def test_prefetched_bytes_are_bounded(directory: Path, mode: str, limit: int) ->
 def test_room_in_plain_words(steps: int, limit: int, sizes: list[int]) -> None:
     room = Room(steps, limit)
     for k, size in enumerate(sizes):
-        room.loaded(size)
+        room.loaded(np.empty(size, np.uint8))
         largest = max(sizes[: k + 1])
         for pending in range(steps + 2):
             allowed = pending < steps and (not pending or (pending + 1) * largest <= limit)

@@ -32,7 +32,12 @@ def test_any_world_and_batch_to_any_other_after_every_batch(
     for world_size, batch in product(WORLDS, BATCHES):
         states: list[tuple[int, str]] = []
         saver = make_loader(
-            directory, world_size=world_size, local_batch_size=batch, seed=7, drop_last=drop_last
+            directory,
+            rank=0,
+            world_size=world_size,
+            local_batch_size=batch,
+            seed=7,
+            drop_last=drop_last,
         )
         at = 0
         for at, _ in enumerate(saver, start=1):

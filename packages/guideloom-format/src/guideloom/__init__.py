@@ -57,11 +57,17 @@ _WRITE = (
     "ShardOptions",
     "write_shards",
 )
+_TORCH = (
+    "LoaderStats",
+    "Located",
+    "MaskedBatch",
+    "StatefulDataLoader",
+)
 _MODULE_OF = {
     **dict.fromkeys(_FORMAT, "guideloom_format"),
     **dict.fromkeys(_WRITE, "guideloom_write"),
     **dict.fromkeys(_READ, "guideloom_read"),
-    "StatefulDataLoader": "guideloom_torch",
+    **dict.fromkeys(_TORCH, "guideloom_torch"),
 }
 _SUBMODULES = ("io", "shuffle", "types")
 

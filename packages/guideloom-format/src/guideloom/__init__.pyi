@@ -98,6 +98,9 @@ from guideloom_read import SpanBatch as SpanBatch
 from guideloom_read import StreamDataset as StreamDataset
 from guideloom_read import open as open  # noqa: A004  # called as guideloom.open
 from guideloom_read import verify as verify
+from guideloom_torch import LoaderStats as LoaderStats
+from guideloom_torch import Located as Located
+from guideloom_torch import MaskedBatch as MaskedBatch
 from guideloom_torch import StatefulDataLoader as StatefulDataLoader
 from guideloom_write import ShardOptions as ShardOptions
 from guideloom_write import write_shards as write_shards
@@ -116,7 +119,10 @@ __all__ = [
     "DocumentStorage",
     "EpochPlan",
     "GuideLoomError",
+    "LoaderStats",
     "LoaderTimeoutError",
+    "Located",
+    "MaskedBatch",
     "MismatchError",
     "MissingFileError",
     "MissingPackageError",

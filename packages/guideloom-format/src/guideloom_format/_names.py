@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 
@@ -151,3 +152,12 @@ def check_stem(stem: str, roles: Iterable[str], where: str) -> str:
     """
     check_relative(data_name(stem, max(roles, key=len)), where)
     return stem
+
+
+def in_full(directory: str) -> str:
+    """A directory for a message: with the absolute path, if it is another one.
+
+    A relative one is another folder once the working folder has changed, or in another process.
+    """
+    absolute = os.path.abspath(directory)
+    return directory if absolute == directory else f"{directory} (here: {absolute})"

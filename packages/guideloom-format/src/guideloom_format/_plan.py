@@ -26,8 +26,18 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from guideloom_format._integers import as_index, as_integer, index_array, shown
+from guideloom_format._integers import (
+    as_flag,
+    as_index,
+    as_integer,
+    as_seed,
+    index_array,
+    shown,
+)
 from guideloom_format._shuffle import MAX_LENGTH, FeistelShuffler
+
+MAX_EPOCH = 2**63 - 1  # `EpochPlan.delivery` and states have it in 64 bits
+MAX_WORLD_SIZE = 2**31
 
 
 class Delivery(NamedTuple):
@@ -45,8 +55,9 @@ class EpochPlan:
 
     Args:
         length: samples in the dataset, 0 to 2**62.
-        seed: any non-negative integer; used only with `shuffle`.
-        epoch: number of the epoch, from 0.
+        seed: any non-negative integer of at most 8,192 bits; used only with `shuffle`.
+        epoch: number of the epoch, 0 to 2**63 - 1. The order `feistel-1` has more of them, see
+            `FeistelShuffler.from_seed`; here they are numbers of 64 bits.
         shuffle: `feistel-1` order of (seed, epoch), or the order of the dataset.
         rank: of this process, in [0, world_size).
         world_size: number of processes.
@@ -73,21 +84,25 @@ class EpochPlan:
     def __post_init__(self) -> None:
         intervals = {
             "length": (0, MAX_LENGTH),
-            "seed": (0, None),
-            "epoch": (0, None),
-            "world_size": (1, 2**31),
+            "epoch": (0, MAX_EPOCH),
+            "world_size": (1, MAX_WORLD_SIZE),
             "rank": (0, None),
             "local_batch_size": (1, 2**31),
             "start": (0, None),
         }
         for name, (low, high) in intervals.items():
             object.__setattr__(self, name, as_index(name, getattr(self, name), low, high))
+        object.__setattr__(self, "seed", as_seed("seed", self.seed))
+        for name in ("shuffle", "drop_last"):
+            object.__setattr__(self, name, as_flag(name, getattr(self, name)))
         if self.rank >= self.world_size:
             raise ValueError(
-                f"rank is {self.rank}; expected less than world_size {self.world_size}"
+                f"rank is {shown(self.rank)}; expected less than world_size {self.world_size}"
             )
         if self.start > self.length:
-            raise ValueError(f"start is {self.start}; expected at most the length {self.length}")
+            raise ValueError(
+                f"start is {shown(self.start)}; expected at most the length {self.length}"
+            )
         shuffler = (
             FeistelShuffler.from_seed(self.length, self.seed, epoch=self.epoch)
             if self.shuffle
@@ -226,7 +241,8 @@ class EpochPlan:
             plan's own `epoch` and `start`.
 
         Raises:
-            ValueError: `steps` is negative, or leads into epochs that have no batch.
+            ValueError: `steps` is negative, or leads into epochs that have no batch, or that are
+                no epochs.
             TypeError: `steps` is not an integer.
         """
         steps = as_index("steps", steps, 0, None)
@@ -244,7 +260,13 @@ class EpochPlan:
                 f"drop_last={self.drop_last}. Use smaller batches, drop_last=False, or more samples"
             )
         epochs, into = divmod(steps - len(self), whole)
-        return self.epoch + 1 + epochs, into * self.global_batch_size
+        epoch = self.epoch + 1 + epochs
+        if epoch > MAX_EPOCH:
+            raise ValueError(
+                f"steps is {shown(steps)}, which leads from epoch {self.epoch} beyond epoch "
+                f"{MAX_EPOCH}, the last one"
+            )
+        return epoch, into * self.global_batch_size
 
     @overload
     def delivery(self, sample_ids: int) -> Delivery | None: ...

@@ -7,11 +7,17 @@ well. Nothing here imports it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import shutil
 import signal
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
+
+from guideloom_format._integers import shown
 
 StartMethod = Literal["fork", "forkserver", "spawn"]
 
@@ -22,10 +28,11 @@ def check_start_method(value: Any) -> StartMethod:
     Raises:
         ValueError: it is not.
     """
-    if value not in get_args(StartMethod):
-        raise ValueError(f'start_method is {value!r}; expected "fork", "forkserver" or "spawn"')
-    method: StartMethod = value
-    return method
+    if not isinstance(value, str) or value not in get_args(StartMethod):
+        raise ValueError(
+            f'start_method is {shown(value)}; expected "fork", "forkserver" or "spawn"'
+        )
+    return cast(StartMethod, value)
 
 
 def wait(objects: list[Any], seconds: float | None) -> list[Any]:
@@ -49,7 +56,12 @@ class Child:
     """
 
     def __init__(self, process: Any, connection: Any) -> None:
+        # what `close` needs is imported now: it may be called while another import is under way
+        import multiprocess.connection  # noqa: F401
+
         self._process = process
+        _drop_in_forks()
+        _started.add(process)
         self.pid: int = process.pid
         self.connection = connection
         self._pidfd = -1
@@ -84,6 +96,23 @@ class Child:
         return code
 
 
+_started: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@functools.cache
+def _drop_in_forks() -> None:
+    """Multiprocess would have a process that `os.fork` made end its parent's processes."""
+    os.register_at_fork(after_in_child=_drop)
+
+
+def _drop() -> None:
+    from multiprocess import process
+
+    for one in list(_started):
+        process._children.discard(one)
+    _started.clear()
+
+
 def how_it_ended(pid: int, code: int | None) -> str:
     """What a process's exit code says."""
     who = f"the worker process (pid {pid})"
@@ -111,14 +140,83 @@ def wait_until_gone(parent: int, sentinel: int) -> bool:
 
 
 @contextlib.contextmanager
-def signals_held_back(method: StartMethod) -> Iterator[None]:
-    """A new process gets no signal before it can obey it; the fork server is left as it is."""
+def start_of_process(method: StartMethod) -> Iterator[None]:
+    """What is to be so while a process is started.
+
+    A new process gets no signal before it can obey it; the fork server is left as it is. A process
+    that begins anew does not look for a main module that it cannot load.
+    """
+    if method == "forkserver":
+        fork_server_folder()
+    main = sys.modules["__main__"]
+    name = getattr(main, "__file__", None)
+    hidden = method != "fork" and name is not None and not os.path.isfile(name)
+    if hidden:  # it is "<stdin>", say
+        del main.__file__
+    try:
+        with _signals_held_back(method):
+            yield
+    finally:
+        if hidden:
+            main.__file__ = name
+
+
+@contextlib.contextmanager
+def _signals_held_back(method: StartMethod) -> Iterator[None]:
     held = set() if method == "forkserver" else {signal.SIGINT, signal.SIGTERM}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def fork_server_folder(*, anew: bool = False) -> str:
+    """Where multiprocess's fork server listens, which this process removes unless it is killed.
+
+    multiprocess takes the server and its folder for granted. The folder may have been cleaned away;
+    or this process was forked from the one whose server it is, and cannot wait for it. Then the
+    next process is started by a new server.
+
+    Args:
+        anew: it is certain that this server starts no process any more.
+    """
+    from multiprocess import forkserver, process, util
+
+    config, mine = process.current_process()._config, os.getpid()
+    folder = config.get("tempdir")
+    finalizers = list(util._finalizer_registry.values())
+    is_mine = any(one._pid == mine and folder in (one._args or ()) for one in finalizers)
+    if folder is not None and not (is_mine and os.path.isdir(folder)):
+        config["tempdir"] = folder = None
+    if folder is None:
+        _remove_at_the_end_of_a_child(util.get_temp_dir())
+    server = forkserver._forkserver
+    with server._lock:
+        pid, address = server._forkserver_pid, server._forkserver_address
+        if pid is not None and (anew or not (_runs(pid) and os.path.exists(address))):
+            os.close(server._forkserver_alive_fd)  # it ends with the last of its processes
+            server._forkserver_pid = server._forkserver_alive_fd = None
+            server._forkserver_address = None
+    found: str = util.get_temp_dir()
+    return found
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == 0
+    except ChildProcessError:
+        return False
+
+
+def _remove_at_the_end_of_a_child(folder: str) -> None:
+    """One of `multiprocessing` ends without what multiprocess has put off until its end."""
+    from multiprocessing import parent_process
+    from multiprocessing.util import Finalize
+
+    if parent_process() is not None:
+        late, how = -100, {"ignore_errors": True}
+        Finalize(None, shutil.rmtree, args=(folder,), kwargs=how, exitpriority=late)
 
 
 def obey_signals(on_terminate: Callable[[], None] | None = None) -> None:
@@ -161,11 +259,31 @@ def pickled(pickler: Any, value: Any, what: str) -> bytes:
     Raises:
         TypeError: it cannot be pickled.
     """
-    alone = not hasattr(sys.modules["__main__"], "__file__")
+    _sending.now = True
     try:
-        return bytes(pickler.dumps(value, recurse=alone))
+        return bytes(pickler.dumps(value, recurse=not _main_is_loaded_anew()))
     except Exception as error:
         raise TypeError(
             f"{what} cannot be sent to a process ({type(error).__name__}: {error}); "
             'start_method="fork" needs not send them'
         ) from error
+    finally:
+        _sending.now = False
+
+
+_sending = threading.local()
+
+
+def is_sending() -> bool:
+    """Whether this thread is in `pickled`: what is pickled goes along and stays unused there."""
+    return getattr(_sending, "now", False)
+
+
+def _main_is_loaded_anew() -> bool:
+    """Whether a process that begins anew has what is defined in this one's main module."""
+    main = sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:  # `python -m`; a package, a folder or an archive has a ``__main__``
+        return str(spec.name).rpartition(".")[2] != "__main__"
+    script = os.path.splitext(os.path.basename(file or ""))[0]
+    return file is not None and os.path.isfile(file) and script != "ipython"

@@ -50,8 +50,8 @@ def read_header(session: IOSession, directory: str) -> Header:
         data = session.read_file(_names.HEADER, MAX_HEADER_BYTES)
     except FileNotFoundError as error:
         raise DatasetNotFoundError(
-            f"{directory} holds no dataset: the file {_names.HEADER} is not there. Check the path; "
-            "a writer creates the file when it is opened"
+            f"{_names.in_full(directory)} holds no dataset: the file {_names.HEADER} is not there. "
+            "Check the path; a writer creates the file when it is opened"
         ) from error
     return Header.decode(data, f"{directory}/{_names.HEADER}")
 
@@ -74,8 +74,8 @@ def read_contents(
     newest = _read_manifest(session, directory, header)
     if unlisted and newest is None:
         raise DatasetNotFoundError(
-            f"{directory} has no {_names.MANIFEST}, and this storage cannot list commit records. "
-            "Consolidate the dataset where it was written"
+            f"{_names.in_full(directory)} has no {_names.MANIFEST}, and this storage cannot list "
+            "commit records. Consolidate the dataset where it was written"
         )
     known = newest.table if newest is not None else None
     table = all_parts(
@@ -104,8 +104,9 @@ def _read_version(session: IOSession, directory: str, header: Header, version: i
         data = session.read_file(name, MAX_MANIFEST_BYTES)
     except FileNotFoundError as error:
         raise DatasetNotFoundError(
-            f"{directory} has no manifest version {version}: the file {name} is not there. "
-            "consolidate() writes versions, and clean(pinned=…) removes those that are not pinned"
+            f"{_names.in_full(directory)} has no manifest version {version}: the file {name} is "
+            "not there. consolidate() writes versions, and clean(pinned=…) removes those that are "
+            "not pinned"
         ) from error
     return decoded_manifest(data, header, f"{directory}/{name}", version)
 

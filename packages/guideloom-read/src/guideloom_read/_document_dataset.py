@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from guideloom_format import DocumentStorage, IOReader
+from guideloom_format._integers import type_shown
 from guideloom_read._document_reader import DocumentReader
 from guideloom_read._reader import with_backend
 
@@ -18,9 +19,10 @@ class DocumentDataset:
     """
 
     def __init__(self, storage: DocumentStorage) -> None:
-        if getattr(storage, "kind", None) != DocumentStorage.kind:
+        kind = getattr(storage, "kind", None)
+        if isinstance(storage, type) or kind != DocumentStorage.kind:
             raise TypeError(
-                f"storage is {type(storage).__name__}; expected a DocumentStorage. For the windows "
+                f"storage is {type_shown(storage)}; expected a DocumentStorage. For the windows "
                 "of a stream use StreamDataset"
             )
         self.storage = storage

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from guideloom_format._integers import shown
+
 _NUMBERS = "biufc"
 
 
@@ -19,14 +21,17 @@ def padding(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     Raises:
         ValueError: a value that the type does not hold.
     """
-    given = np.asarray(value)
+    try:
+        given = np.asarray(value)
+    except Exception:  # noqa: BLE001  # lists of unlike lengths, a tensor that is elsewhere, …
+        given = np.empty((), dtype=object)
     if given.ndim == 0 and given.dtype.kind in _NUMBERS:
         if dtype.kind not in _NUMBERS:
             if given == 0:
                 return np.zeros((), dtype=dtype)
             raise ValueError(
-                f"pad_value is {value!r}, and documents are arrays of {dtype}; expected 0, which "
-                "stands for zero bytes"
+                f"pad_value is {shown(value)}, and documents are arrays of {dtype}; expected 0, "
+                "which stands for zero bytes"
             )
         if given.dtype.kind != "c" or dtype.kind == "c":
             with np.errstate(all="ignore"):
@@ -34,8 +39,8 @@ def padding(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
             if _kept(given, stored):
                 return stored
     raise ValueError(
-        f"pad_value is {value!r}, which {dtype} does not hold unchanged; choose a value of the "
-        "documents' type"
+        f"pad_value is {shown(value)}, which {dtype} does not hold unchanged; choose a value of "
+        "the documents' type"
     )
 
 

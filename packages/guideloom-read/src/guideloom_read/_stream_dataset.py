@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import Header, IOReader, StreamStorage, StreamWithMetaStorage
-from guideloom_format._integers import as_index, index_array
+from guideloom_format._integers import as_index, index_array, type_shown
 from guideloom_format._parts import STREAM, STREAM_WITH_META
 from guideloom_read._batches import Ragged, SpanBatch
 from guideloom_read._element_batch import ElementBatch
@@ -46,9 +46,12 @@ class StreamDataset:
         sequence_length: int,
         stride: int | None = None,
     ) -> None:
-        if getattr(storage, "kind", None) not in (STREAM, STREAM_WITH_META):
+        if isinstance(storage, type) or getattr(storage, "kind", None) not in (
+            STREAM,
+            STREAM_WITH_META,
+        ):
             raise TypeError(
-                f"storage is {type(storage).__name__}; expected a StreamStorage or a "
+                f"storage is {type_shown(storage)}; expected a StreamStorage or a "
                 "StreamWithMetaStorage. For documents use DocumentDataset"
             )
         self.storage = storage

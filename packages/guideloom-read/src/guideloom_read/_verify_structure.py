@@ -70,8 +70,8 @@ def survey(session: IOSession, directory: str, report: VerifyReport) -> Structur
                 newest = other
     if listed is None and newest is None and not report.faults:
         raise DatasetNotFoundError(
-            f"{directory} has no {_names.MANIFEST}, and this storage cannot list commit records. "
-            "Consolidate the dataset where it was written"
+            f"{_names.in_full(directory)} has no {_names.MANIFEST}, and this storage cannot list "
+            "commit records. Consolidate the dataset where it was written"
         )
     return Structure(header, look.all_parts(listed or [], newest), look.waiting())
 

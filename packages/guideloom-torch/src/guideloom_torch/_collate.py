@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from guideloom_format._bit_views import is_extension, stored_bits
-from guideloom_format._integers import as_index
+from guideloom_format._integers import as_index, shown
 from guideloom_format._masked import is_masked
 from guideloom_read import DocumentDataset, SpanBatch
 from guideloom_read._padding import padding
@@ -33,6 +34,9 @@ _FLOATS_OF_ML_DTYPES = (
 class LoadOf:
     """How the sample ids of a step become a batch, as a function of the opened reader.
 
+    Attributes:
+        padding: `pad_to` and `pad_value` as plain numbers; empty where nothing is padded.
+
     Raises:
         TypeError, ValueError: `pad_to` with what cannot be padded, or of another value.
     """
@@ -42,10 +46,18 @@ class LoadOf:
         dataset: Any,
         collate_fn: Callable[[list[Any]], Any] | None,
         pad_to: int | str | None,
-        pad_value: float,
+        pad_value: Any,
     ) -> None:
-        self._arguments = (dataset, collate_fn, pad_to, pad_value)
-        self._load_of = _load_function(*self._arguments)
+        self.padding: dict[str, Any] = {}
+        if pad_to is not None:
+            self.padding = _checked_padding(dataset, collate_fn, pad_to, pad_value)
+        elif not (isinstance(pad_value, Number | np.bool_) and pad_value == 0):
+            raise TypeError(
+                f"pad_value is {shown(pad_value)} and pad_to is not given, so that nothing is "
+                'padded; give pad_to, a number of values or "longest"'
+            )
+        self._arguments = (dataset, collate_fn, *(self.padding.values() or (None, 0)))
+        self._load_of = _load_function(dataset, collate_fn, self.padding)
 
     def __call__(self, reader: Any) -> Load:
         """The function that loads from this reader."""
@@ -55,30 +67,30 @@ class LoadOf:
         return type(self), self._arguments
 
 
-def _load_function(
-    dataset: Any,
-    collate_fn: Callable[[list[Any]], Any] | None,
-    pad_to: int | str | None,
-    pad_value: float,
-) -> Callable[[Any], Load]:
-    if pad_to is not None:
-        width = None if pad_to == LONGEST else _width(pad_to)
-        if collate_fn is not None:
-            raise TypeError("pad_to pads in place of a collate_fn; give one of them")
-        if not isinstance(dataset, DocumentDataset) or not hasattr(
-            dataset.storage.storage_format, "document_dtype"
-        ):
-            raise TypeError(
-                f"pad_to is given for {dataset!r}; it pads documents that are arrays of numbers, "
-                "as DocumentNumpyFormat has them. Pass a collate_fn for others"
-            )
-        padding(pad_value, dataset.storage.element_type)
-        return lambda reader: lambda ids: to_tensors(reader.gather_padded(ids, width, pad_value))
-    if pad_value != 0:
+def _checked_padding(
+    dataset: Any, collate_fn: Callable[[list[Any]], Any] | None, pad_to: Any, pad_value: Any
+) -> dict[str, Any]:
+    width = _checked_width(pad_to)
+    if collate_fn is not None:
+        raise TypeError("pad_to pads in place of a collate_fn; give one of them")
+    if not isinstance(dataset, DocumentDataset) or not hasattr(
+        dataset.storage.storage_format, "document_dtype"
+    ):
         raise TypeError(
-            f"pad_value is {pad_value!r} and pad_to is not given, so that nothing is padded; give "
-            'pad_to, a number of values or "longest"'
+            f"pad_to is given for {dataset!r}; it pads documents that are arrays of numbers, "
+            "as DocumentNumpyFormat has them. Pass a collate_fn for others"
         )
+    padding(pad_value, dataset.storage.element_type)
+    return {"pad_to": width, "pad_value": np.asarray(pad_value).item()}
+
+
+def _load_function(
+    dataset: Any, collate_fn: Callable[[list[Any]], Any] | None, pad: Mapping[str, Any]
+) -> Callable[[Any], Load]:
+    if pad:
+        width = None if pad["pad_to"] == LONGEST else pad["pad_to"]
+        value = pad["pad_value"]
+        return lambda reader: lambda ids: to_tensors(reader.gather_padded(ids, width, value))
     if collate_fn is not None:
         return lambda reader: lambda ids: collate_fn(reader[ids])
     if isinstance(dataset, DocumentDataset):
@@ -105,9 +117,11 @@ def _collated(reader: Any, ids: NDArray[np.int64]) -> Any:
         raise
 
 
-def _width(pad_to: int | str) -> int:
+def _checked_width(pad_to: Any) -> int | str:
     if isinstance(pad_to, str):
-        raise ValueError(f'pad_to is {pad_to!r}; expected a number of values, or "longest"')
+        if pad_to == LONGEST:
+            return LONGEST
+        raise ValueError(f'pad_to is {shown(pad_to)}; expected a number of values, or "longest"')
     return as_index("pad_to", pad_to, 1, 1 << 40)
 
 

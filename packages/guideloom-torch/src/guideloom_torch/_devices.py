@@ -6,10 +6,14 @@ torch 2.4 has no common one.
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
+
+from guideloom_format._integers import shown
 
 
 class Streams:
@@ -176,25 +180,31 @@ def checked_device(device: Any) -> torch.device:
     Raises:
         TypeError, ValueError: it is none, or is not there; with what to do.
     """
+    if isinstance(device, np.integer):
+        device = int(device)
     if isinstance(device, bool) or not isinstance(device, (torch.device, str, int)):
         raise TypeError(
-            f"device is {device!r}; expected a torch.device, a name such as 'cuda' or 'cuda:1', "
-            "the number of an accelerator, or None"
+            f"device is {shown(device)}; expected a torch.device, a name such as 'cuda' or "
+            "'cuda:1', the number of an accelerator, or None"
         )
     try:
-        found = torch.device(device)
-    except RuntimeError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of names that torch gives up; what follows says more
+            found = torch.device(device)
+    except (RuntimeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"device is {device!r}, which is none in torch {torch.__version__}; expected for "
+            f"device is {shown(device)}, which is none in torch {torch.__version__}; expected for "
             "example 'cuda', 'cuda:1', 'cpu' or the number of an accelerator"
         ) from error
     given = device.rpartition(":")[2] if isinstance(device, str) else device
     wrapped = found.index is not None and str(found.index) != str(given)
     if wrapped and not isinstance(device, torch.device):  # torch has 8 bits for it
-        raise ValueError(f"device is {device!r}; torch has no device numbers beyond 127")
+        raise ValueError(f"device is {shown(device)}; torch has no device numbers beyond 127")
     module = getattr(torch, found.type, None)
-    if found.type == "cpu" or not hasattr(module, "device_count"):
+    if found.type in ("cpu", "meta"):
         return found
+    if not hasattr(module, "device_count"):
+        return _tried(found)
     count = _count(found)
     if not count:
         raise ValueError(_none_there(device, found.type))
@@ -204,6 +214,20 @@ def checked_device(device: Any) -> torch.device:
             "from 0; pass one of these. CUDA_VISIBLE_DEVICES, if set, says which are seen"
         )
     return found
+
+
+def _tried(device: torch.device) -> torch.device:
+    """A device of a kind that torch cannot count, if it can have a tensor."""
+    try:
+        torch.empty(0, device=device)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"device is {str(device)!r}, where torch {torch.__version__} cannot make a tensor: "
+            f"{shown(reason)}. Import the package that brings this kind of device, or pass "
+            "'cuda', 'cpu' or None"
+        ) from error
+    return device
 
 
 def _none_there(device: Any, kind: str) -> str:

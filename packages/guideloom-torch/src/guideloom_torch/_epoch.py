@@ -9,6 +9,7 @@ from typing import Any
 
 from guideloom_format import EpochPlan
 from guideloom_read.io import ReadLog
+from guideloom_torch._notes import add_note
 from guideloom_torch._options import Loading
 from guideloom_torch._pipeline import Mapper, PlanSteps, ProcessMapper, Room, ThreadMapper
 from guideloom_torch._placement import Placed, Placement
@@ -56,6 +57,8 @@ class EpochIterator(Iterator[Any]):
         reads: ReadLog,
     ) -> None:
         self._plan = plan
+        self._left = len(plan)
+        self._turn = [True]  # empty while a batch is awaited
         self._done = plan.start
         self._stop = plan.stop
         self._batch = plan.global_batch_size
@@ -78,7 +81,7 @@ class EpochIterator(Iterator[Any]):
             try:
                 return place(batch)
             except BaseException as error:
-                error.add_note(f"while placing {describe(plan, step)}")
+                add_note(error, f"while placing {describe(plan, step)}")
                 raise
 
         self._mapper: Mapper | None = None
@@ -99,33 +102,56 @@ class EpochIterator(Iterator[Any]):
     def __next__(self) -> Any:
         if self._invalid:
             raise RuntimeError(self._message())
-        if self._batches is None:
+        batches = self._batches
+        if batches is None:
             raise StopIteration
+        try:
+            self._turn.pop()
+        except IndexError:
+            raise RuntimeError(
+                "another call of next() of this iterator is running, in another thread or in the "
+                "one that loads, or was interrupted; let one thread take the batches. iter(loader) "
+                "goes on at the loader's position"
+            ) from None
         epoch = self._plan.epoch
+        if not self._left:
+            self._batches = self._mapper = None
+            self._position.at = (epoch + 1, 0)  # also after an epoch without a batch
+            raise StopIteration
         done = min(self._done + self._batch, self._stop)
         at = (epoch + 1, 0) if done == self._stop else (epoch, done)
-        asked = self._meter.asked()
-        self._watchdog.begin()
         try:
-            batch = self._ready(next(self._batches))
-        except StopIteration:
-            if self._batches is None:
-                raise RuntimeError(self._message()) from None
-            self._batches = None
-            self._position.at = (epoch + 1, 0)  # also after an epoch without a batch
-            raise
+            batch = self._awaited(batches)
         except BaseException:
             self.retire("a batch could not be loaded")  # and is not skipped
             raise
-        finally:
-            self._watchdog.end()
-        self._meter.delivered(asked, nbytes_of(batch))
         if self._invalid:  # meanwhile, by another thread or by the load itself
             raise RuntimeError(self._message())
         # No call from here on: nothing can come between the batch and its position.
+        self._left -= 1
         self._done = done
         self._position.at = at
+        self._turn = [True]
         return batch
+
+    def _awaited(self, batches: Iterator[Any]) -> Any:
+        """The next batch, ready for the training loop."""
+        asked = self._meter.asked()
+        self._watchdog.begin()
+        try:
+            batch = self._ready(next(batches))
+        except StopIteration as error:
+            raise RuntimeError("loading a batch raised StopIteration, which ends loops") from error
+        finally:
+            self._watchdog.end()
+        self._meter.delivered(asked, nbytes_of(batch))
+        return batch
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "an iterator of a loader cannot be copied or sent; save loader.state_dict() and load "
+            "it into another loader"
+        )
 
     def depth(self) -> tuple[int, int]:
         """(ready, in work)."""
@@ -135,7 +161,7 @@ class EpochIterator(Iterator[Any]):
         """Stop the workers; further calls of next() raise."""
         self._batches = None
         self._mapper = None
-        self._invalid = reason
+        self._invalid = self._invalid or reason
 
     def waiting_for(self) -> str:
         """What the next batch is, and who loads it, in words."""

@@ -6,8 +6,9 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, Unpack
 
 import torch
 
@@ -18,10 +19,11 @@ from guideloom_format import (
     StreamStorage,
     StreamWithMetaStorage,
 )
-from guideloom_format._integers import as_index
+from guideloom_format._integers import as_index, as_seed
+from guideloom_format._plan import MAX_EPOCH
 from guideloom_format._processes import StartMethod
-from guideloom_format._storage import Storage
 from guideloom_read import DocumentDataset, StreamDataset
+from guideloom_torch._checks import check_samples, check_storage, pads, refuse_copy
 from guideloom_torch._collate import LoadOf
 from guideloom_torch._distributed import rank_and_world_size
 from guideloom_torch._epoch import EpochIterator, Position
@@ -32,7 +34,7 @@ from guideloom_torch._provenance import Located, locate
 from guideloom_torch._reads import Reads
 from guideloom_torch._state import make_state
 from guideloom_torch._stats import LoaderStats, Meter
-from guideloom_torch._steps import LoadStep
+from guideloom_torch._steps import LoadStep, where
 from guideloom_torch._workers import Workers
 
 if TYPE_CHECKING:
@@ -64,11 +66,11 @@ class StatefulDataLoader:
             ones have), and through torch's `default_collate` if not.
         local_batch_size: samples per step on this rank.
         rank: of this process. Left out, it comes from `torch.distributed` if that is initialized,
-            and is 0 otherwise, in a job of one process.
+            and is 0 otherwise, in a job of one process; in one of more, it must be given.
         world_size: number of processes; left out, as for `rank`.
         mesh: in place of both: the ranks that read different samples, such as ``mesh["dp"]``.
         shuffle: whether the samples come in `feistel-1` order, another one every epoch.
-        shuffle_seed: any non-negative integer, the same on all ranks; 0 when left out.
+        shuffle_seed: from 0 up, of at most 8,192 bits, the same on all ranks; 0 when left out.
         drop_last: leave out the samples of an incomplete last global batch. Otherwise the last
             step is shorter, and empty on a rank for which nothing is left, so that all ranks have
             as many steps.
@@ -135,25 +137,18 @@ class StatefulDataLoader:
         stall_after: float | None = 60.0,
         timeout: float | None = None,
     ) -> None:
-        if not hasattr(dataset, "sync_reader") or hasattr(dataset, "sync_writer"):
-            raise TypeError(
-                f"dataset is {type(dataset).__name__}; expected a dataset such as StreamDataset, "
-                "or use StatefulDataLoader.from_storage"
-            )
-        if pad not in (None, "mask"):
-            raise ValueError(f'pad is {pad!r}; expected "mask" or None')
+        check_samples(dataset, collate_fn)
         self.dataset = dataset
-        self._padding = {} if pad_to is None else {"pad_to": pad_to, "pad_value": pad_value}
-        self._pad = pad is not None
+        self._pad = pads(pad)
         self._load_of = LoadOf(dataset, collate_fn, pad_to, pad_value)
         found_rank, found_world_size = rank_and_world_size(rank, world_size, mesh)
         self._order = Order(
-            seed=as_index("shuffle_seed", 0 if shuffle_seed is None else shuffle_seed, 0, None),
-            shuffle=bool(shuffle),
+            seed=as_seed("shuffle_seed", 0 if shuffle_seed is None else shuffle_seed),
+            shuffle=shuffle,
             rank=found_rank,
             world_size=found_world_size,
             local_batch_size=local_batch_size,
-            drop_last=bool(drop_last),
+            drop_last=drop_last,
         )
         self._loading = Loading(
             num_workers=num_workers,
@@ -193,11 +188,7 @@ class StatefulDataLoader:
                 and shifted labels.
             **options: the keyword arguments of the class.
         """
-        if not isinstance(storage, Storage):
-            raise TypeError(
-                f"storage is {type(storage).__name__}; expected a StreamStorage, "
-                "StreamWithMetaStorage or DocumentStorage. guideloom.open(directory) gives it"
-            )
+        check_storage(storage)
         if isinstance(storage, DocumentStorage):
             if sequence_length is not None or stride is not None:
                 raise TypeError(
@@ -224,11 +215,16 @@ class StatefulDataLoader:
         self.close()
 
     def __repr__(self) -> str:
-        options = differing({**asdict(self._order), **self._padding})
+        options = differing({**asdict(self._order), **self._load_of.padding})
         epoch, position = self._position.at
         return (
             f"StatefulDataLoader({self.dataset!r}, {options}) at epoch {epoch}, position {position}"
         )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """A loader has one position and one set of workers, and is not copied or pickled."""
+        refuse_copy()
+        return super().__reduce_ex__(protocol)
 
     def close(self) -> None:
         """Stop the workers and close the dataset. Position and delivered batches stay."""
@@ -270,7 +266,12 @@ class StatefulDataLoader:
             )
         reader = self._pinned.reader()
         load = LoadStep(
-            plan, self._load_of(reader), self._pad, reader.announce, self._loading.lookahead
+            plan,
+            self._load_of(reader),
+            self._pad,
+            reader.announce,
+            self._loading.lookahead,
+            partial(where, reader),
         )
         iterator = EpochIterator(
             plan,
@@ -290,8 +291,11 @@ class StatefulDataLoader:
 
         So a loop that calls it before every epoch also goes on correctly after a resume, if it
         begins at `loader.epoch`.
+
+        Args:
+            epoch: 0 to 2**63 - 1.
         """
-        epoch = as_index("epoch", epoch, 0, None)
+        epoch = as_index("epoch", epoch, 0, MAX_EPOCH)
         if epoch != self._position.at[0]:
             self._retire_iterator()
             self._position.at = (epoch, 0)
@@ -311,7 +315,8 @@ class StatefulDataLoader:
         """Leave out the next steps, as if they had been delivered, into later epochs too.
 
         Raises:
-            ValueError: there is no batch in an epoch, and so nothing to leave out.
+            ValueError: there is no batch in an epoch, and so nothing to leave out; or it would
+                lead beyond the last epoch, 2**63 - 1.
         """
         at = self._plan(*self._position.at).after(as_index("steps", steps, 0, None))
         self._retire_iterator()
@@ -381,7 +386,7 @@ class StatefulDataLoader:
         """The plan by which steps of an epoch are counted."""
         at, position = self._position.at
         start = position % self.global_batch_size if epoch == at else 0
-        return self._plan(as_index("epoch", epoch, 0, None), start)
+        return self._plan(as_index("epoch", epoch, 0, MAX_EPOCH), start)
 
     def _retire_iterator(self) -> None:
         iterator = self._newest() if self._newest is not None else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 import torch
 
 from guideloom_format import EpochPlan
-from guideloom_format._integers import as_index
+from guideloom_format._integers import as_index, as_seconds, shown
 from guideloom_format._processes import StartMethod, check_start_method
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ class Order:
     drop_last: bool
 
     def __post_init__(self) -> None:
-        self.plan(0)
+        plan = self.plan(0)
+        for name in vars(self):  # plain integers and bools, as a plan has them
+            object.__setattr__(self, name, getattr(plan, name))
 
     def plan(self, length: int, *, epoch: int = 0, start: int = 0) -> EpochPlan:
         """The plan of an epoch, from a position on."""
@@ -65,7 +67,7 @@ class Order:
     @property
     def global_batch_size(self) -> int:
         """Samples per step over all ranks."""
-        return int(self.local_batch_size * self.world_size)
+        return self.local_batch_size * self.world_size
 
 
 @dataclass(frozen=True)
@@ -82,25 +84,25 @@ class Loading:
     timeout: float | None
 
     def __post_init__(self) -> None:
-        as_index("num_workers", self.num_workers, 0, 4096)
-        as_index("prefetch", self.prefetch, 0, 1 << 20)
-        as_index("lookahead", self.lookahead, 0, 1 << 20)
+        counts = {"num_workers": 4096, "prefetch": 1 << 20, "lookahead": 1 << 20}
+        for name, high in counts.items():
+            self._set(name, as_index(name, getattr(self, name), 0, high))
         if self.prefetch_bytes is not None:
-            as_index("prefetch_bytes", self.prefetch_bytes, 1, None)
-        if self.parallel_method not in get_args(ParallelMethod):
-            raise ValueError(
-                f'parallel_method is {self.parallel_method!r}; expected "thread" or "process"'
-            )
+            self._set("prefetch_bytes", as_index("prefetch_bytes", self.prefetch_bytes, 1, None))
+        method: Any = self.parallel_method
+        if not isinstance(method, str) or method not in get_args(ParallelMethod):
+            raise ValueError(f'parallel_method is {shown(method)}; expected "thread" or "process"')
         check_start_method(self.start_method)
         for name in ("stall_after", "timeout"):
-            seconds = getattr(self, name)
-            if seconds is not None and not (_is_number(seconds) and seconds > 0):
-                raise ValueError(f"{name} is {seconds!r}; expected seconds above 0, or None")
+            self._set(name, as_seconds(name, getattr(self, name)))
         if self.timeout is not None and not self.ahead:
             raise ValueError(
                 "timeout is given, and batches are loaded in the thread that waits for them, which "
                 "nothing can wake; set prefetch or num_workers to 1 or more"
             )
+
+    def _set(self, name: str, value: float | None) -> None:
+        object.__setattr__(self, name, value)
 
     @property
     def ahead(self) -> int:
@@ -121,7 +123,3 @@ class Loading:
 def differing(options: Mapping[str, Any]) -> str:
     """Options as arguments in a call."""
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

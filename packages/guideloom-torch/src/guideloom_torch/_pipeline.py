@@ -15,18 +15,18 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
 from torchdata.nodes import BaseNode
 
 from guideloom_format import EpochPlan, LoaderTimeoutError
-from guideloom_torch._placement import Placed
+from guideloom_torch._delivery import Finish
+from guideloom_torch._placement import Placed, Placement
 from guideloom_torch._processes import WorkerPool
+from guideloom_torch._promise import Promise
 from guideloom_torch._stats import nbytes_of
 from guideloom_torch._threads import Tasks, start_threads
-from guideloom_torch._worker_handle import Finish
 
 
 class PlanSteps(BaseNode[int]):  # type: ignore[misc]
@@ -78,9 +78,10 @@ class Room:
             return True
         return self._largest is not None and (pending + 1) * self._largest <= self._nbytes
 
-    def loaded(self, nbytes: int) -> None:
+    def loaded(self, batch: Any) -> None:
         """A batch has been loaded."""
-        self._largest = max(self._largest or 0, nbytes)
+        if self._nbytes is not None:
+            self._largest = max(self._largest or 0, nbytes_of(batch))
 
 
 class Mapper(BaseNode[Any]):  # type: ignore[misc]
@@ -97,7 +98,7 @@ class Mapper(BaseNode[Any]):  # type: ignore[misc]
         self._source = source
         self._room = room
         self._timeout = timeout
-        self._pending: deque[tuple[Any, Future[Any]]] = deque()
+        self._pending: deque[tuple[Any, Promise]] = deque()
         self._process = os.getpid()
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
@@ -133,7 +134,7 @@ class Mapper(BaseNode[Any]):  # type: ignore[misc]
             ) from None
         finally:
             self._pending.popleft()
-        self._room.loaded(nbytes_of(result.batch if isinstance(result, Placed) else result))
+        self._room.loaded(result.batch if isinstance(result, Placed) else result)
         self._fill()
         return result
 
@@ -159,7 +160,7 @@ class Mapper(BaseNode[Any]):  # type: ignore[misc]
             future.cancel()
         self._pending.clear()
 
-    def begin(self, item: Any) -> Future[Any]:
+    def begin(self, item: Any) -> Promise:
         """Have the mapping of an item begun; an error of it comes out of `next` in its turn."""
         raise NotImplementedError
 
@@ -207,12 +208,12 @@ class ThreadMapper(Mapper):
                 self._tasks.put(None)
             self._tasks = SimpleQueue()
 
-    def begin(self, item: Any) -> Future[Any]:
+    def begin(self, item: Any) -> Promise:
         """Give the item to the threads."""
         if not self._started:
             self._started = True
             start_threads(self._tasks, self._threads)
-        future: Future[Any] = Future()
+        future: Promise = Promise()
         self._tasks.put((future, self._function, item))
         return future
 
@@ -228,7 +229,7 @@ class ProcessMapper(Mapper):
         source: gives the steps.
         plan: that they are of.
         pool: of the processes.
-        finish: makes of a batch what comes out; called by the pool's thread.
+        finish: makes of a batch what comes out; called by the pool's thread where it can be.
         room: see `Mapper`.
         timeout: see `Mapper`.
     """
@@ -246,7 +247,8 @@ class ProcessMapper(Mapper):
         super().__init__(source, room, timeout)
         self._plan = plan
         self._pool = pool
-        self._finish = finish
+        places = isinstance(getattr(finish, "__self__", None), Placement)
+        self._finish = finish if places else None
         self._number = pool.begin()
 
     def next(self) -> Any:
@@ -258,10 +260,11 @@ class ProcessMapper(Mapper):
             error.add_note(self._pool.at_work())
             raise
 
-    def begin(self, item: Any) -> Future[Any]:
+    def begin(self, item: Any) -> Promise:
         """Give the step to a process."""
         return self._pool.submit(self._number, self._plan, item, self._finish)
 
     def __del__(self) -> None:
-        if hasattr(self, "_pending"):
+        # in a fork, the futures may be locked for ever
+        if hasattr(self, "_pending") and self._process == os.getpid():
             self.stop()

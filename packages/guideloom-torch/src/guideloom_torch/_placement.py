@@ -26,9 +26,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from guideloom_format._integers import as_flag, shown
 from guideloom_torch._devices import (
     PinningStreams,
     SideStreams,
@@ -78,7 +80,7 @@ class Placement:
         widen: torch.dtype | bool | None = None,
     ) -> None:
         self.device = None if device is None else checked_device(device)
-        self.pin_memory = bool(pin_memory)
+        self.pin_memory = as_flag("pin_memory", pin_memory)
         self.widen = _checked_widen(widen)
         self._settled: torch.device | None = None
         # By process: a stream does not survive a fork. Nothing is made before it is needed, as
@@ -305,13 +307,14 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _checked_widen(widen: torch.dtype | bool | None) -> torch.dtype | None:
-    if widen is None or widen is False:
+    if widen is None:
         return None
-    if widen is True:
-        return torch.int64
+    if isinstance(widen, bool | np.bool_):
+        return torch.int64 if widen else None
     if not isinstance(widen, torch.dtype):
         raise TypeError(
-            f"widen is {widen!r}; expected torch.int64, torch.int32, True for torch.int64, or None"
+            f"widen is {shown(widen)}; expected torch.int64, torch.int32, True for torch.int64, or "
+            "None"
         )
     if widen not in _HELD_BY:
         raise ValueError(

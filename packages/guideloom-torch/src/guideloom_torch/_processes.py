@@ -13,40 +13,39 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import multiprocessing.util
 import os
 import signal
 import socket
+import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
 from multiprocessing.connection import wait
-from typing import Any
 
 from guideloom_format import EpochPlan, WorkerError
 from guideloom_format._processes import (
     StartMethod,
+    fork_server_folder,
     how_it_ended,
     pickled,
-    signals_held_back,
 )
+from guideloom_torch._delivery import Delivery, Finish, Given, deliver, sent_error
 from guideloom_torch._reads import NO_READS, Reads
+from guideloom_torch._starting import not_started, see_that_it_may, start
 from guideloom_torch._steps import describe
-from guideloom_torch._transfer import loads, receive, unpack
+from guideloom_torch._transfer import Parcel, loads, receive, unpack
 from guideloom_torch._worker import (
     BATCH,
     HEAD,
     NO_STEP,
     READING,
     READY,
-    Answer,
     Job,
-    SentError,
     serve,
 )
-from guideloom_torch._worker_handle import Finish, Given, WorkerHandle
+from guideloom_torch._worker_handle import WorkerHandle
 
 GRACE = 1.0  # seconds for a process to end by itself
 
@@ -107,46 +106,47 @@ class _Crew:
             self._bury(worker)
 
     def _take(self, worker: WorkerHandle, head: bytes, data: bytes, descriptor: int | None) -> None:
-        kind, step = HEAD.unpack(head)
+        kind, number, step = HEAD.unpack(head)
         if kind == READY:
             worker.ready = True
             return
         if kind == READING:
-            worker.reads_now(loads(data))
+            with contextlib.suppress(OSError):  # no descriptor is left: it will say so again
+                worker.reads_now(unpack(data, descriptor))
             return
-        value: Any = None
+        parcel: Parcel | None = None
         reads = worker.reads
-        error: BaseException | None = None
+        lost: BaseException | None = None
         try:
-            value, reads = Answer._make(unpack(data, descriptor))
-            if kind != BATCH:
-                error = _raised(worker, value)
+            parcel = Parcel(data, descriptor)
+            reads = loads(parcel.note)
         except BaseException as failed:  # noqa: BLE001  # the step's future gets it
-            error = failed
+            lost = failed
+        text = f"{worker.name} sent what cannot be received: {lost!r}"
         if step == NO_STEP:
-            text = f"{worker.name} sent what cannot be received: {error!r}"
-            told = isinstance(value, SentError)
-            reason = functools.partial(_raised, worker, value) if told else None
-            self._fail(worker, reason or functools.partial(WorkerError, text))
+            told = functools.partial(sent_error, worker.name, parcel) if parcel else None
+            self._fail(worker, told or functools.partial(WorkerError, text))
             return
         with self.lock:
             if not worker.told:  # the pool was closed meanwhile
                 return
             given = worker.told.popleft()
-            worker.answered(reads)
-            worker.tell()
+            in_turn = (given.number, given.step) == (number, step)
+            if in_turn:
+                worker.answered(reads)
+                worker.tell()
+        if not in_turn:  # what it should have been told was cut off by a signal handler's exception
+            given.future.cancel()
+            self._fail(worker, _cut_off)
+            return
         if not given.future.set_running_or_notify_cancel():
             return
-        try:
-            if error is None:
-                value = given.finish(value)
-        except BaseException as failed:  # noqa: BLE001
-            failed.add_note(f"while placing {describe(given.plan, given.step)}")
-            error = failed
-        if error is None:
-            given.future.set_result(value)
+        if parcel is None or lost is not None:
+            given.future.set_exception(lost or WorkerError(text))
+        elif kind != BATCH:
+            given.future.fail(functools.partial(sent_error, worker.name, parcel))
         else:
-            given.future.set_exception(error)
+            deliver(given, parcel)
 
     def _bury(self, worker: WorkerHandle) -> None:
         if not worker.is_gone(GRACE):  # it closed the socket and lives on
@@ -179,12 +179,14 @@ class WorkerPool:
 
     Raises:
         TypeError: they must be sent `job`, and it cannot be sent.
+        WorkerError: they cannot be started.
     """
 
     def __init__(self, job: Job, workers: int, start_method: StartMethod) -> None:
         import multiprocess
         from multiprocess.reduction import ForkingPickler
 
+        see_that_it_may(workers)
         self._context = multiprocess.get_context(start_method)
         if start_method == "forkserver":  # imported once, if no server runs yet
             self._context.set_forkserver_preload(["__main__", "guideloom_torch._worker"])
@@ -197,41 +199,43 @@ class WorkerPool:
             '. There may be more to read on stderr. With start_method "spawn" or "forkserver" all '
             'that a script does must be below its line `if __name__ == "__main__":`'
         )
-        self._crew = _Crew("" if forked else advice)
+        try:
+            self._crew = _Crew("" if forked else advice)
+        except OSError as error:
+            raise not_started(error, 0, workers) from error
         self._thread = threading.Thread(
             target=self._crew.run, name="guideloom-loader-receiver", daemon=True
         )
         try:
-            for k in range(workers):
-                self._start(k)
+            self._start_all(workers)
         except BaseException:
             self.close()
             raise
-        self._thread.start()
-        _close_at_exit()
+        _close_at_exit(self._process)
         _open.add(self)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is of this process, open, and all workers are there."""
+        """Whether it is of this process, open, and all workers are there and know their steps."""
         crew = self._crew
-        return self._process == os.getpid() and crew.error is None and bool(crew.workers)
+        if self._process != os.getpid():  # where another thread may have held the lock
+            return False
+        with crew.lock:
+            known = all(given.sent for worker in crew.workers for given in worker.told)
+            return crew.error is None and bool(crew.workers) and known
 
     def begin(self) -> int:
         """A new plan; its number. Steps of older ones are dropped where they were not begun."""
         self._number += 1
         return self._number
 
-    def submit(self, number: int, plan: EpochPlan, step: int, finish: Finish) -> Future[Any]:
-        """Have a step loaded; the future of what `finish` makes of the batch.
-
-        `finish` is called by the thread that hears all workers.
-        """
-        future: Future[Any] = Future()
+    def submit(self, number: int, plan: EpochPlan, step: int, finish: Finish | None) -> Delivery:
+        """Have a step loaded; the future of the batch, or of what `finish` makes of it."""
+        future = Delivery()
         crew = self._crew
         with crew.lock:
             if crew.error is not None or not crew.workers:
-                future.set_exception((crew.error or _closed)())
+                future.fail(crew.error or _closed)
                 return future
             worker = min(crew.workers, key=lambda one: len(one.told) + len(one.waiting))
             worker.waiting.append(Given(plan, number, step, future, finish))
@@ -252,9 +256,11 @@ class WorkerPool:
 
     def reads(self) -> Reads:
         """What the workers had read of the dataset when they last answered."""
-        with self._crew.lock:
+        crew = self._crew
+        mine = self._process == os.getpid()  # the lock of a fork may be held for ever
+        with crew.lock if mine else contextlib.nullcontext():
             return functools.reduce(
-                Reads.plus, (one.reads for one in self._crew.workers), self._crew.reads_before
+                Reads.plus, (one.reads for one in crew.workers), crew.reads_before
             )
 
     def close(self) -> None:
@@ -273,42 +279,58 @@ class WorkerPool:
         for worker in workers:  # a process that was forked meanwhile may hold the same socket
             with contextlib.suppress(OSError):
                 worker.connection.shutdown(socket.SHUT_RDWR)
-        deadline = time.monotonic() + GRACE
-        for worker in workers:
+        with contextlib.ExitStack() as rest:  # all of it is done, whatever is raised
+            if not self._thread.is_alive():
+                rest.callback(crew.forget)
+            deadline = time.monotonic() + GRACE
+            for worker in workers:
+                rest.callback(self._end, worker, deadline)
+
+    def _end(self, worker: WorkerHandle, deadline: float) -> None:
+        try:
             if not worker.is_gone(max(0.0, deadline - time.monotonic())):
                 worker.send_signal(signal.SIGKILL)
-        for worker in workers:
-            worker.is_gone(GRACE)
+                worker.is_gone(GRACE)
             worker.close()
-            with crew.lock:
+        finally:
+            with self._crew.lock:
                 worker.lose(_closed)
-        if not self._thread.is_alive():
-            crew.forget()
 
     def __del__(self) -> None:
-        if hasattr(self, "_thread"):
+        if not hasattr(self, "_thread"):
+            return
+        if sys.is_finalizing():  # opened while the process ended; no module is there any more
+            for worker in self._crew.workers:
+                worker.connection.close()
+        else:
             self.close()
 
-    def _start(self, k: int) -> None:
-        from multiprocess.util import get_temp_dir
+    def _start_all(self, workers: int) -> None:
+        for k in range(workers):
+            try:
+                self._start(k)
+            except (OSError, EOFError, MemoryError) as error:
+                raise not_started(error, k, workers) from error
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # as many as the system allows
+            raise not_started(error, workers, workers) from error
 
+    def _start(self, k: int) -> None:
         crew = self._crew
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        forked = self._method == "fork"
-        held = [mine, *(worker.connection for worker in crew.workers)] if forked else []
-        # the fork server listens in a folder of this process, which removes it unless it is killed
-        folder = get_temp_dir() if self._method == "forkserver" else None
-        process = self._context.Process(
-            target=serve,
-            args=(theirs, self._sent, os.getpid(), held, folder),
-            name=f"guideloom-loader-{k}",
-            daemon=True,
-        )
         try:
-            with signals_held_back(self._method), warnings.catch_warnings():
-                # to fork beside threads is the caller's choice, see `start_method`
-                warnings.filterwarnings("ignore", "This process", DeprecationWarning)
-                process.start()
+            forked = self._method == "fork"
+            held = [mine, *(worker.connection for worker in crew.workers)] if forked else []
+            # for the worker to remove if this process is killed
+            folder = fork_server_folder() if self._method == "forkserver" else None
+            process = self._context.Process(
+                target=serve,
+                args=(theirs, self._sent, os.getpid(), held, folder),
+                name=f"guideloom-loader-{k}",
+                daemon=True,
+            )
+            start(process, self._method)
         except BaseException:
             mine.close()
             raise
@@ -321,9 +343,14 @@ _open: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 
 
 @functools.cache
-def _close_at_exit() -> None:
+def _close_at_exit(process: int) -> None:
     """The threads that hear workers are in torch code now and then, see `_threads`."""
+    import multiprocess.util
+
+    del process
     atexit.register(_close_all)
+    for util in (multiprocess.util, multiprocessing.util):  # their children end without `atexit`
+        util.Finalize(None, _close_all, exitpriority=100)
 
 
 def _close_all() -> None:
@@ -331,17 +358,12 @@ def _close_all() -> None:
         pool.close()
 
 
+def _cut_off() -> BaseException:
+    return WorkerError(
+        "a worker was not told a step, because an exception came in between; iter(loader) begins "
+        "with new workers, at the loader's position"
+    )
+
+
 def _closed() -> BaseException:
     return WorkerError("the loader was closed; iter(loader) opens it again, at its position")
-
-
-def _raised(worker: WorkerHandle, sent: SentError) -> BaseException:
-    where = f"in {worker.name}:\n{sent.text}"
-    error: BaseException | None = None
-    if sent.pickled is not None:
-        with contextlib.suppress(Exception):  # of a module, say, that is not to be found here
-            error = loads(sent.pickled)
-    if not isinstance(error, BaseException):
-        return WorkerError(where)
-    error.add_note(where)
-    return error

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guideloom_format import EpochPlan
-from guideloom_format._integers import as_integer, shown
+from guideloom_format._integers import as_flag, as_integer, shown
 from guideloom_read._places import Piece, Places, SampleReader, layout_of, places
 
 SHOWN_ROWS = 8
@@ -103,7 +103,7 @@ class Located:
         self.epoch = plan.epoch
         self.step = step
         self._reader = reader
-        self._payloads = payloads
+        self._payloads = payloads = as_flag("payloads", payloads)
         self._layout = layout
         places(reader, [], read_ends=False, payloads=payloads)  # refuses payloads without spans
 

@@ -20,9 +20,11 @@ from typing import Any, TypeGuard
 from guideloom_format import StateMismatchError
 from guideloom_format._integers import shown
 from guideloom_format._manifest import MAX_MANIFEST_VERSION
+from guideloom_format._plan import MAX_EPOCH
 
 STATE_VERSION = 2  # version 1 had no manifest_version
 ALGORITHM = "feistel-1"
+SHOWN_FIELDS = 12
 _HINTS = {
     "dataset": "the state belongs to other data, or the dataset was written anew, or it has grown "
     "and no manifest version has what it was (consolidate before training, so that states pin a "
@@ -47,9 +49,13 @@ def make_state(
 
 def pinned_version(state: Any, order: Mapping[str, int | str | bool]) -> int | None:
     """The manifest version that a state needs, if it is of other data than this order."""
-    if not isinstance(state, Mapping) or state.get("dataset") == order["dataset"]:
+    try:
+        fields, _ = fields_of(state)
+    except StateMismatchError:
+        return None  # `read_state` says so
+    dataset, version = fields.get("dataset"), fields.get("manifest_version")
+    if type(dataset) is not str or dataset == order["dataset"]:
         return None
-    version = state.get("manifest_version")
     return version if _is_manifest_version(version) else None
 
 
@@ -61,13 +67,9 @@ def read_state(
     Raises:
         StateMismatchError: it does not; the message names the field and both values.
     """
-    if not isinstance(state, Mapping):
-        raise StateMismatchError(
-            f"the loader state is a {type(state).__name__}; expected the mapping that "
-            "state_dict() returned"
-        )
+    fields, others = fields_of(state)
     expected = {"version", "epoch", "position", "manifest_version", *order}
-    version = state.get("version", STATE_VERSION)
+    version = fields.get("version", STATE_VERSION)
     if type(version) is not int or not 1 <= version <= STATE_VERSION:
         raise StateMismatchError(
             f"the loader state has version {shown(version)}; this release of guideloom-torch "
@@ -76,33 +78,56 @@ def read_state(
         )
     if version == 1:
         expected.discard("manifest_version")
-    if set(state) != expected:
-        missing, unknown = sorted(expected - set(state)), sorted(map(str, set(state) - expected))
+    missing, unknown = sorted(expected - fields.keys()), sorted(fields.keys() - expected) + others
+    if missing or unknown:
+        if len(unknown) > SHOWN_FIELDS:
+            unknown[SHOWN_FIELDS:] = [f"… {len(unknown) - SHOWN_FIELDS} more"]
         raise StateMismatchError(
             f"the loader state lacks the fields {missing} and has the unknown fields {unknown}; "
             "expected the mapping that state_dict() of a loader over this kind of data returned"
         )
     for name, value in order.items():
-        if type(state[name]) is not type(value) or state[name] != value:
+        found = fields[name]
+        if type(found) is not type(value) or found != value:
             hint = _HINTS.get(name, "the state belongs to another order of samples")
             raise StateMismatchError(
-                f"the loader state has {name} {shown(state[name])}, this loader has {value!r}: "
+                f"the loader state has {name} {shown(found)}, this loader has {shown(value)}: "
                 f"{hint}"
             )
-    for name, high in (("epoch", None), ("position", samples)):
-        value = state[name]
-        if type(value) is not int or value < 0 or (high is not None and value > high):
-            interval = "0 or more" if high is None else f"0 to {high}"
+    for name, high in (("epoch", MAX_EPOCH), ("position", samples)):
+        value = fields[name]
+        if type(value) is not int or not 0 <= value <= high:
             raise StateMismatchError(
-                f"the loader state has {name} {shown(value)}; expected {interval}"
+                f"the loader state has {name} {shown(value)}; expected 0 to {high}"
             )
-    pinned = state.get("manifest_version")
+    pinned = fields.get("manifest_version")
     if pinned is not None and not _is_manifest_version(pinned):
         raise StateMismatchError(
             f"the loader state has manifest_version {shown(pinned)}; expected None or 0 to "
             f"{MAX_MANIFEST_VERSION}"
         )
-    return state["epoch"], state["position"]
+    return fields["epoch"], fields["position"]
+
+
+def fields_of(state: Any) -> tuple[dict[str, Any], list[str]]:
+    """The fields that have a plain name, and the other names in words.
+
+    A state may come from anywhere: of a value only its type is looked at before it is a plain one.
+    """
+    if not isinstance(state, Mapping):
+        raise StateMismatchError(
+            f"the loader state is a {type(state).__name__}; expected the mapping that "
+            "state_dict() returned"
+        )
+    try:
+        items = [(name, state[name]) for name in state]
+    except Exception as error:
+        raise StateMismatchError(
+            f"the loader state is a {type(state).__name__} that cannot be read "
+            f"({type(error).__name__}); expected the mapping that state_dict() returned"
+        ) from error
+    fields = {name: value for name, value in items if type(name) is str}
+    return fields, [shown(name) for name, _ in items if type(name) is not str]
 
 
 def _is_manifest_version(value: Any) -> TypeGuard[int]:

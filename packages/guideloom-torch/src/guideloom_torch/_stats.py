@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,10 @@ import torch
 
 from guideloom_read.io import Reading, ReadTotals
 from guideloom_torch._reads import Reads
+
+_ARRAYS = (torch.Tensor, np.ndarray, memoryview)
+_NUMBERS = (int, float, bool, complex, type(None))
+_MOST_LOOKED_AT = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -100,17 +104,47 @@ class Meter:
 
 
 def nbytes_of(batch: Any) -> int:
-    """Bytes of the arrays, tensors and buffers inside mappings, lists, tuples and dataclasses."""
-    if isinstance(batch, torch.Tensor | np.ndarray):
-        return int(batch.nbytes)
-    if isinstance(batch, bytes | bytearray | str):
-        return len(batch)
-    if isinstance(batch, memoryview):
-        return batch.nbytes
-    if isinstance(batch, Mapping):
-        return sum(map(nbytes_of, batch.values()))
-    if isinstance(batch, list | tuple):
-        return sum(map(nbytes_of, batch))
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        return sum(nbytes_of(getattr(batch, field.name)) for field in dataclasses.fields(batch))
-    return 0
+    """Bytes of the arrays, tensors and buffers inside mappings, lists, tuples and dataclasses.
+
+    Each is counted once. What does not say counts nothing, and a list that begins with a number is
+    taken for one of numbers.
+    """
+    if isinstance(batch, _ARRAYS):
+        return _nbytes(batch)
+    found = 0
+    seen: dict[int, Any] = {}  # keeps them: the number of one that is gone may be another's
+    waiting = [batch]
+    while waiting and len(seen) < _MOST_LOOKED_AT:
+        one = waiting.pop()
+        if type(one) in _NUMBERS or id(one) in seen:
+            continue
+        seen[id(one)] = one
+        if isinstance(one, _ARRAYS):
+            found += _nbytes(one)
+        elif isinstance(one, bytes | bytearray | str):
+            found += len(one)
+        else:
+            waiting += _members(one)
+    return found
+
+
+def _nbytes(array: Any) -> int:
+    try:
+        return int(array.nbytes)
+    except Exception:  # noqa: BLE001  # a sparse tensor, or a view that was released
+        return 0
+
+
+def _members(one: Any) -> Iterable[Any]:
+    """What is inside of it; whatever the user's classes do, it raises nothing."""
+    try:
+        if isinstance(one, list | tuple):
+            return () if one and type(one[0]) in _NUMBERS else list(one)
+        if isinstance(one, Mapping):
+            return list(one.values())
+        if dataclasses.is_dataclass(one) and not isinstance(one, type):
+            names = [field.name for field in dataclasses.fields(one)]
+            return [getattr(one, name) for name in names if hasattr(one, name)]
+    except Exception:  # noqa: BLE001  # it is theirs
+        return ()
+    return ()

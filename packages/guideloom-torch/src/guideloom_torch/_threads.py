@@ -9,29 +9,57 @@ from __future__ import annotations
 
 import atexit
 import functools
+import signal
 import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
+from guideloom_torch._promise import Promise
+
 EXIT_SECONDS = 1.5
 
-Task = tuple[Future[Any], Callable[[Any], Any], Any]
+Task = tuple[Promise, Callable[[Any], Any], Any]
 Tasks = SimpleQueue[Task | None]
 
+_ended: list[bool] = []  # has one as soon as no thread shall begin any more
 _running: weakref.WeakKeyDictionary[Thread, Tasks] = weakref.WeakKeyDictionary()
 
 
 def start_threads(tasks: Tasks, count: int) -> None:
-    """Start threads that work on the tasks, each until it gets None."""
+    """Start threads that work on the tasks, each until it gets None.
+
+    Raises:
+        RuntimeError: the interpreter ends, and nobody would wait for them.
+    """
     _wait_at_exit()
+    if _ended:
+        raise _exiting()
     for k in range(count):
-        thread = Thread(target=_work, args=(tasks,), name=f"guideloom-loader-{k}", daemon=True)
-        _running[thread] = tasks
+        start_thread(functools.partial(_work, tasks), f"guideloom-loader-{k}", tasks)
+
+
+def start_thread(life: Callable[[], None], name: str, tasks: Tasks | None = None) -> None:
+    """Start a daemon thread; waited for at exit if it has tasks.
+
+    No signal handler comes in between: an exception of one, a Ctrl-C, within `Thread.start` would
+    leave a thread behind that dies or waits for ever.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+    def with_signals() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # which what it starts would inherit
+        life()
+
+    try:
+        thread = Thread(target=with_signals, name=name, daemon=True)
+        if tasks is not None:
+            _running[thread] = tasks
         thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @functools.cache
@@ -41,6 +69,7 @@ def _wait_at_exit() -> None:
 
 def _end_threads() -> None:
     """No more tasks; wait until those that are worked on are done, or the time is over."""
+    _ended.append(True)
     deadline = time.monotonic() + EXIT_SECONDS
     alive = [(thread, tasks) for thread, tasks in list(_running.items()) if thread.is_alive()]
     for _, tasks in alive:
@@ -58,7 +87,11 @@ def _drop_waiting(tasks: Tasks) -> None:
         except Empty:
             return
         if task is not None:
-            task[0].cancel()
+            task[0].cancel(_exiting)
+
+
+def _exiting() -> RuntimeError:
+    return RuntimeError("the interpreter is ending; the loader loads no more batches")
 
 
 def _work(tasks: Tasks) -> None:

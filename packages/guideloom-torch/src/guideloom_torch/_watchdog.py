@@ -5,16 +5,20 @@ One thread of the process looks at a clock now and then. Who waits only notes wh
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from guideloom_torch._threads import start_thread
 
 _logger = logging.getLogger("guideloom_torch")
 _LOOKS = 8  # in the time after which a wait is a stall
-_SHORTEST = 0.02
+_SHORTEST, _LONGEST = 0.02, 3600.0  # seconds between two looks, or for eight
 
 
 class Watchdog:
@@ -42,7 +46,10 @@ class Watchdog:
             self._since = time.monotonic()
             if self._process != os.getpid():
                 self._process = os.getpid()
-                _watch(self)
+                try:
+                    _watch(self)
+                except RuntimeError as error:
+                    _logger.warning("stalls of the loader will not be noticed: %s", error)
 
     def end(self) -> None:
         """The wait is over."""
@@ -84,25 +91,27 @@ class _Watch:
         self.process = os.getpid()
         self.lock = threading.Lock()
         self.dogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()
-        self.changed = threading.Event()
-        threading.Thread(target=self._run, name="guideloom-loader-watchdog", daemon=True).start()
+        # to put something in is one call in C, which an interrupt leaves whole, see `_promise`
+        self.changed: SimpleQueue[None] = SimpleQueue()
+        start_thread(self._run, "guideloom-loader-watchdog")
 
     def add(self, dog: Watchdog) -> None:
         with self.lock:
             self.dogs.add(dog)
-        self.changed.set()
+        self.changed.put(None)
 
     def _run(self) -> None:
         while True:
             with self.lock:
                 dogs = list(self.dogs)
             for dog in dogs:
-                dog.look()
-            pause = min((dog.after or 1.0 for dog in dogs), default=None)
+                with contextlib.suppress(Exception):  # a handler of the user's, say, that raises
+                    dog.look()
+            pause = min((min(dog.after or 1.0, _LONGEST) for dog in dogs), default=None)
             dogs.clear()
             dog = None  # type: ignore[assignment]  # holds none of them while it sleeps
-            self.changed.wait(None if pause is None else max(pause / _LOOKS, _SHORTEST))
-            self.changed.clear()
+            with contextlib.suppress(Empty):
+                self.changed.get(timeout=None if pause is None else max(pause / _LOOKS, _SHORTEST))
 
 
 _the_watch: list[_Watch] = []

@@ -3,7 +3,7 @@
 ::
 
     parent  ──  a new plan, or the number of a step  ─>  worker
-            <─  ready; for every step, in order: a batch, or the error  ──
+            <─  ready; for every step, in order: a batch, or the error; and all reads so far  ──
             <─  while a step takes long: what is being read for it  ──
 
 A worker opens its own reader. It ends when its parent closes the socket or is gone.
@@ -29,10 +29,11 @@ from guideloom_format import EpochPlan
 from guideloom_format._processes import obey_signals, wait_until_gone
 from guideloom_read.io import ReadLog
 from guideloom_torch._collate import LoadOf
+from guideloom_torch._notes import add_note
 from guideloom_torch._pinned import PinnedDataset
 from guideloom_torch._reads import NO_READS, Reads
-from guideloom_torch._steps import Announce, Load, LoadStep
-from guideloom_torch._transfer import dumps, loads, pack, receive, send
+from guideloom_torch._steps import Announce, Load, LoadStep, Where, describe, where
+from guideloom_torch._transfer import dumps, loads, pack, receive, send, unpack
 from guideloom_torch._watchdog import Watchdog
 
 TIDY = 0.2  # seconds
@@ -40,8 +41,10 @@ MOST_TOLD_OF = 4
 """Reads of one step at once, of which the parent is told."""
 READY, BATCH, ERROR, READING = range(4)
 NO_STEP = -1
-HEAD = struct.Struct("<Qq")
-"""Of a message to the parent: what it is, and the step."""
+HEAD = struct.Struct("<Qqq")
+"""Of a message to the parent: what it is, the number of the plan, and the step."""
+TELL = b"t"
+"""Of a message to a worker: no message is empty, as the end of a connection is."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +80,6 @@ class NextStep(NamedTuple):
     step: int
 
 
-class Answer(NamedTuple):
-    """What a message to the parent holds.
-
-    Attributes:
-        value: the batch, or a `SentError`.
-        reads: of this worker until then.
-    """
-
-    value: Any
-    reads: Reads
-
-
 class SentError(NamedTuple):
     """An error on its way: itself, if it can be pickled, and as text."""
 
@@ -98,12 +89,13 @@ class SentError(NamedTuple):
     @classmethod
     def of(cls, error: BaseException, dumps: Callable[..., bytes]) -> SentError:
         """What is sent of an error."""
-        text = "".join(traceback.format_exception(error)).rstrip()
+        text = type(error).__name__
         try:
+            text = "".join(traceback.format_exception(error)).rstrip()
             data = dumps(error)
             again = loads(data)
             as_it_was = isinstance(again, BaseException) and str(again) == str(error)
-        except Exception:  # noqa: BLE001  # whatever it is, the text remains
+        except BaseException:  # noqa: BLE001  # whatever it is, the text remains
             return cls(None, text)
         return cls(data if as_it_was else None, text)
 
@@ -139,12 +131,14 @@ def serve(
         try:
             job: Job = ForkingPickler.loads(sent) if isinstance(sent, bytes) else sent
             reader = job.dataset.reader()
-            steps = partial(_steps, job, job.load_of(reader), reader.announce)
+            steps = partial(
+                _steps, job, job.load_of(reader), reader.announce, partial(where, reader)
+            )
         except BaseException as error:  # noqa: BLE001  # it is raised where a batch is awaited
-            server.tell_of(error, NO_STEP)
+            server.tell_of(error, 0, NO_STEP)
             return
         with contextlib.closing(job.dataset):
-            send(connection, HEAD.pack(READY, NO_STEP), b"", None)
+            send(connection, HEAD.pack(READY, 0, NO_STEP), b"", None)
             server.run(steps, job)
     except ConnectionError:  # the parent is gone, or has closed the loader
         pass
@@ -152,8 +146,8 @@ def serve(
         watch.join(TIDY)
 
 
-def _steps(job: Job, load: Load, announce: Announce, plan: EpochPlan) -> LoadStep:
-    return LoadStep(plan, load, job.pad, announce, job.lookahead)
+def _steps(job: Job, load: Load, announce: Announce, where: Where, plan: EpochPlan) -> LoadStep:
+    return LoadStep(plan, load, job.pad, announce, job.lookahead, where)
 
 
 class _Server:
@@ -165,38 +159,50 @@ class _Server:
         """Work until the parent closes the socket."""
         log = job.dataset.reads
         watchdog = Watchdog(job.patience, lambda _: self._tell_what_is_read(log), again=True)
-        step: LoadStep | None = None
-        while (received := receive(self._connection, 0)) is not None:
-            message = loads(received[1])
+        number, plan, step = 0, None, None
+        while (received := receive(self._connection, len(TELL))) is not None:
+            try:
+                message = unpack(*received[1:])
+            except OSError as error:  # no descriptor is left for a plan that fits in no message
+                self.tell_of(error, 0, NO_STEP)
+                return
             if isinstance(message, NewPlan):
-                step = steps(message.plan)
-            elif step is not None:
+                number, plan = message
+                step = steps(plan)
+            elif plan is not None and step is not None:
                 watchdog.begin()
                 try:
-                    self._answer(message.step, step, log)
+                    self._answer(number, message.step, plan, step, log)
                 finally:
                     watchdog.end()
 
-    def _answer(self, at: int, step: LoadStep, log: ReadLog) -> None:
+    def _answer(self, number: int, at: int, plan: EpochPlan, step: LoadStep, log: ReadLog) -> None:
         try:
-            data, descriptor = pack(Answer(step(at), Reads.of(log)), self._dumps)
+            batch = step(at)
+            try:
+                data, descriptor = pack(batch, self._dumps, dumps(Reads.of(log)))
+            except BaseException as error:
+                add_note(error, f"while sending the batch of {describe(plan, at)}")
+                raise
         except BaseException as error:  # noqa: BLE001  # it is raised where the batch is awaited
-            self.tell_of(error, at, Reads.of(log))
+            self.tell_of(error, number, at, Reads.of(log))
         else:
-            self._send(BATCH, at, data, descriptor)
+            self._send(BATCH, number, at, data, descriptor)
 
-    def tell_of(self, error: BaseException, step: int, reads: Reads = NO_READS) -> None:
+    def tell_of(
+        self, error: BaseException, number: int, step: int, reads: Reads = NO_READS
+    ) -> None:
         """Send an error."""
-        answer = Answer(SentError.of(error, self._dumps), reads)
-        self._send(ERROR, step, *pack(answer, self._dumps))
+        sent = SentError.of(error, self._dumps)
+        self._send(ERROR, number, step, *pack(sent, self._dumps, dumps(reads)))
 
     def _tell_what_is_read(self, log: ReadLog) -> None:
         with contextlib.suppress(OSError):  # the parent is gone
-            self._send(READING, NO_STEP, dumps(log.now()[:MOST_TOLD_OF]), None)
+            self._send(READING, 0, NO_STEP, *pack(log.now()[:MOST_TOLD_OF], dumps))
 
-    def _send(self, kind: int, step: int, data: bytes, descriptor: int | None) -> None:
+    def _send(self, kind: int, number: int, step: int, data: bytes, descriptor: int | None) -> None:
         try:
-            send(self._connection, HEAD.pack(kind, step), data, descriptor)
+            send(self._connection, HEAD.pack(kind, number, step), data, descriptor)
         finally:
             if descriptor is not None:
                 os.close(descriptor)

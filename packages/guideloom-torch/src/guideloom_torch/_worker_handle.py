@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
-from guideloom_format import EpochPlan
 from guideloom_format._processes import Child
 from guideloom_read.io import Reading
+from guideloom_torch._delivery import Given
 from guideloom_torch._reads import NO_READS, Reads
 from guideloom_torch._steps import describe
-from guideloom_torch._transfer import dumps, send
-from guideloom_torch._worker import NewPlan, NextStep
+from guideloom_torch._transfer import dumps, pack, send
+from guideloom_torch._worker import TELL, NewPlan, NextStep
 
 MOST_TOLD = 2
 """Steps that a worker is told at once: one to load and the next. So few that no socket is ever
 full, and that hardly any is loaded which is not wanted any more."""
-
-Finish = Callable[[Any], Any]
-
-
-@dataclass
-class Given:
-    """A step that a worker was given.
-
-    Attributes:
-        plan: that it is of.
-        number: of the plan.
-        step: of the plan.
-        future: of the batch.
-        finish: is called with the batch before the future has it.
-    """
-
-    plan: EpochPlan
-    number: int
-    step: int
-    future: Future[Any]
-    finish: Finish
 
 
 class WorkerHandle(Child):
@@ -89,11 +67,17 @@ class WorkerHandle(Child):
             if not self.told:
                 self.since = time.monotonic()
             self.told.append(given)
-            with contextlib.suppress(OSError):  # it is gone, as the other thread will find
+            try:
                 if self.plan != given.number:
-                    self.plan = given.number
                     self._send(NewPlan(given.number, given.plan))
+                    self.plan = given.number
                 self._send(NextStep(given.number, given.step))
+                given.sent = True
+            except OSError as error:  # no file for a plan that fits in no message
+                if self.told and self.told[-1] is given:
+                    self.told.pop()
+                    if given.future.set_running_or_notify_cancel():
+                        given.future.set_exception(error)
 
     def lose(self, error: Callable[[], BaseException]) -> None:
         """What it has not answered is an error."""
@@ -102,10 +86,16 @@ class WorkerHandle(Child):
         self.waiting.clear()
         for given in lost:
             if given.future.set_running_or_notify_cancel():
-                given.future.set_exception(error())
+                given.future.fail(error)
 
     def _send(self, message: NewPlan | NextStep) -> None:
-        send(self.connection, b"", dumps(message), None)
+        data, descriptor = pack(message, dumps)
+        try:
+            with contextlib.suppress(OSError):  # it is gone, as the other thread will find
+                send(self.connection, TELL, data, descriptor)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     def shown(self) -> str:
         """What it does."""

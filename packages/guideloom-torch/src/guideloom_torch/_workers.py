@@ -23,9 +23,15 @@ class Workers:
         self._loading = loading
         self._load_of = load_of
         self._pad = pad
-        self._pool: WorkerPool | None = None
+        # Any thread may close, and no lock of threads survives a fork: one of them removes it.
+        self._pools: list[WorkerPool] = []
         self._version: int | None = None
         self._reads_before = NO_READS  # of processes that have ended
+
+    @property
+    def _pool(self) -> WorkerPool | None:
+        pools = self._pools.copy()
+        return pools[-1] if pools else None
 
     def pool(self, dataset: PinnedDataset) -> WorkerPool | None:
         """The processes that read this dataset; None if there shall be none."""
@@ -38,21 +44,22 @@ class Workers:
             job = Job(
                 dataset.elsewhere(), self._load_of, self._pad, loading.lookahead, loading.patience
             )
-            pool = WorkerPool(job, self._loading.num_workers, self._loading.start_method)
-            self._pool, self._version = pool, dataset.version
+            pool = WorkerPool(job, loading.num_workers, loading.start_method)
+            self._version = dataset.version
+            self._pools.append(pool)
         return pool
 
     def reads(self) -> Reads:
         """What they have read of the dataset for the batches that they have sent."""
-        return (
-            self._reads_before
-            if self._pool is None
-            else self._reads_before.plus(self._pool.reads())
-        )
+        pool = self._pool
+        return self._reads_before if pool is None else self._reads_before.plus(pool.reads())
 
     def close(self) -> None:
         """End them."""
-        if self._pool is not None:
-            self._pool.close()
-            self._reads_before = self._reads_before.plus(self._pool.reads())
-            self._pool = None
+        for pool in self._pools.copy():
+            pool.close()
+            try:
+                self._pools.remove(pool)
+            except ValueError:  # another thread was first
+                continue
+            self._reads_before = self._reads_before.plus(pool.reads())

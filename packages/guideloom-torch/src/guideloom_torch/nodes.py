@@ -20,7 +20,10 @@ from typing import Any
 
 from torchdata.nodes import BaseNode
 
+from guideloom_format import StateMismatchError
+from guideloom_format._integers import shown
 from guideloom_torch._loader import StatefulDataLoader
+from guideloom_torch._state import fields_of
 
 LOADER = "loader"
 
@@ -29,11 +32,17 @@ class LoaderNode(BaseNode[Any]):  # type: ignore[misc]
     """The batches of a loader; one pass is the rest of an epoch.
 
     Args:
-        loader: with its own workers and prefetching, if it has any. Only the node may use it, but
-            for `state_dict`, which may be ahead of what came out of the pipeline.
+        loader: a `StatefulDataLoader`, with its own workers and prefetching, if it has any. Only
+            the node may use it, but for `state_dict`, which may be ahead of what came out of the
+            pipeline.
+
+    Raises:
+        TypeError: no such loader.
     """
 
     def __init__(self, loader: StatefulDataLoader) -> None:
+        if not isinstance(loader, StatefulDataLoader):
+            raise TypeError(f"loader is {shown(loader)}; expected a StatefulDataLoader")
         super().__init__()
         self._loader = loader
         self._batches: Iterator[Any] = iter(())
@@ -42,11 +51,14 @@ class LoaderNode(BaseNode[Any]):  # type: ignore[misc]
         """Go to a state, or on with the rest of the epoch, or the next one.
 
         Raises:
-            StateMismatchError, DatasetNotFoundError: see the loader's `load_state_dict`.
+            StateMismatchError: the state is not one of such a node; or see the loader's
+                `load_state_dict`, as for DatasetNotFoundError.
         """
+        if initial_state is not None:
+            state = _state_of_loader(initial_state)
         super().reset(initial_state)
         if initial_state is not None:
-            self._loader.load_state_dict(initial_state[LOADER])
+            self._loader.load_state_dict(state)
         self._batches = iter(self._loader)
 
     def next(self) -> Any:
@@ -56,3 +68,13 @@ class LoaderNode(BaseNode[Any]):  # type: ignore[misc]
     def get_state(self) -> dict[str, Any]:
         """The loader's."""
         return {LOADER: self._loader.state_dict()}
+
+
+def _state_of_loader(state: Any) -> Any:
+    fields, others = fields_of(state)
+    if LOADER not in fields:
+        raise StateMismatchError(
+            f"the state of a LoaderNode lacks the field {LOADER!r} and has "
+            f"{shown(sorted(fields) + others)}; expected what its state_dict() returned"
+        )
+    return fields[LOADER]

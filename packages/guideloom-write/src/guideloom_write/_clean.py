@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from guideloom_format import Header, _names
 from guideloom_format._committed import all_parts, listed_places
-from guideloom_format._integers import as_index
+from guideloom_format._integers import as_flag, as_index
 from guideloom_format._manifest import MAX_MANIFEST_BYTES, MAX_MANIFEST_VERSION
 from guideloom_format._parts import ROLES_OF_KIND
 from guideloom_format._record import MAX_RECORD_BYTES
@@ -79,6 +79,7 @@ def clean(
     files: PosixFiles | None = None,
 ) -> CleanReport:
     """See `Storage.clean`."""
+    remove = as_flag("remove", remove)
     if not older_than >= 0:
         raise ValueError(f"older_than is {older_than!r}; expected seconds, 0 or more")
     if isinstance(pinned, int):

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from guideloom_format import TaskError
-from guideloom_format._processes import how_it_ended, pickled, signals_held_back
+from guideloom_format._processes import how_it_ended, pickled, start_of_process
 from guideloom_write._progress import Progress
 from guideloom_write._task_report import Assignment, Ended, Outcome, ShardJob, parallel_package
 from guideloom_write._task_run import failure_text
@@ -113,7 +113,7 @@ class TaskPool:
             name="write_shards",
         )
         try:
-            with signals_held_back(self._method), warnings.catch_warnings():
+            with start_of_process(self._method), warnings.catch_warnings():
                 # to fork beside threads is the caller's choice, see `ShardOptions`
                 warnings.filterwarnings("ignore", "This process", DeprecationWarning)
                 process.start()

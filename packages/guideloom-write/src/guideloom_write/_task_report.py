@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args, overload
 import numpy as np
 
 from guideloom_format import MissingPackageError
-from guideloom_format._integers import as_index, shown
+from guideloom_format._integers import as_flag, as_index, shown
 from guideloom_format._processes import StartMethod, check_start_method
 from guideloom_format._storage import Storage
 from guideloom_write._owners import STALE_AFTER
@@ -48,7 +48,9 @@ class ShardOptions:
     take_over: bool = False
 
     def __post_init__(self) -> None:
-        as_index("commit_bytes", self.commit_bytes, 1, None)
+        commit_bytes = as_index("commit_bytes", self.commit_bytes, 1, None)
+        object.__setattr__(self, "commit_bytes", commit_bytes)
+        object.__setattr__(self, "take_over", as_flag("take_over", self.take_over))
         check_start_method(self.start_method)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Literal
 
 from guideloom_format import TaskError, _names
-from guideloom_format._integers import as_index, shown
+from guideloom_format._integers import as_flag, as_index, shown
 from guideloom_format._storage import Storage
 from guideloom_write._files import PosixFiles
 from guideloom_write._progress import Progress, progress_for
@@ -88,6 +88,7 @@ def write_shards(
         MissingPackageError: multiprocess or tqdm is not installed, and needed.
         KeyboardInterrupt: the processes have ended, and what they did not commit is rolled back.
     """
+    resume = as_flag("resume", resume)
     _check_arguments(storage, produce, resume, options)
     if on_error not in ("stop", "continue"):
         raise ValueError(f'on_error is {on_error!r}; expected "stop" or "continue"')

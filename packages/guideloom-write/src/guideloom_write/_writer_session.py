@@ -23,6 +23,7 @@ from guideloom_format import (
     WriteError,
     WriterStateError,
 )
+from guideloom_format._integers import as_flag
 from guideloom_format._storage import Storage
 from guideloom_write._dataset import consolidated, open_or_create
 from guideloom_write._files import PosixFiles
@@ -57,7 +58,7 @@ class WriterSession:
             raise ValueError(f"stale_after is {stale_after!r}; expected seconds, 0 or more")
         self._storage = storage
         self._stale_after = stale_after
-        self._take_over = take_over
+        self._take_over = as_flag("take_over", take_over)
         self._directory = str(storage.directory)
         self._process = os.getpid()
         self._busy = threading.Lock()

@@ -40,7 +40,8 @@ class HandleIO:
 
     def __post_init__(self) -> None:
         if self.max_open_files is not None:
-            as_index("max_open_files", self.max_open_files, 1, None)
+            limit = as_index("max_open_files", self.max_open_files, 1, None)
+            object.__setattr__(self, "max_open_files", limit)
 
     def open(self, directory: str) -> IOSession:
         """Begin to read the dataset in `directory`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from guideloom_format import IOFiles, IOReader, IOSession
+from guideloom_format import GuideLoomError, IOFiles, IOReader, IOSession
 from guideloom_format._storage import check_backend
 from guideloom_read.io._pread import PosixPreadIO
 
@@ -52,6 +53,10 @@ class ObservedRead:
     def nbytes(self) -> int:
         """Bytes in all."""
         return int(self.rows[:, 2].sum())
+
+    def among(self) -> str:
+        """In words, that it is one of several ranges, if it is."""
+        return f" (one of {self.ranges} ranges)" if self.ranges > 1 else ""
 
     def place(self) -> tuple[str, int, int]:
         """File, and first and last byte + 1, of one of the ranges.
@@ -144,8 +149,12 @@ class _ObservedFiles:
                 self._fill(rows, out)
             else:
                 self._fill_watched(rows, out, read.progress)
-        except BaseException:
+        except BaseException as error:
             read.failed = True
+            if not isinstance(error, GuideLoomError):  # which say so themselves
+                file, start, stop = read.place()
+                with contextlib.suppress(Exception):  # the backend's class may not take notes
+                    error.add_note(f"while reading {file}, bytes {start} to {stop}{read.among()}")
             raise
         finally:
             read.seconds = time.perf_counter() - read.began
