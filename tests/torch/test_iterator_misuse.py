@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 
 from guideloom import StatefulDataLoader
 from guideloom_torch._stats import nbytes_of
+from guideloom_torch._threads import start_thread
 
 from .loader_cases import within
 from .odd_batches import ODD
@@ -153,7 +155,7 @@ def test_interrupts_at_any_moment(
     def interrupt(*_: Any) -> None:
         raise InterruptError
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before, mask = signal.signal(signal.SIGALRM, interrupt), blocked()
     deadline = time.monotonic() + 4
     try:
         with load("stream", directory, collate, **MODES[mode]) as loader:
@@ -182,6 +184,38 @@ def test_interrupts_at_any_moment(
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert interrupted > 10
+    assert blocked() == mask
+
+
+def blocked() -> set[int]:
+    """The signals that this thread does not get."""
+    return set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+def test_interrupts_leave_signals_as_they_were() -> None:
+    """A handler that raises, at any moment of the start of a thread."""
+    source = random.Random(7)
+
+    def interrupt(*_: Any) -> None:
+        raise InterruptError
+
+    before, mask = signal.signal(signal.SIGALRM, interrupt), blocked()
+    raised = 0
+    try:
+        for _ in range(2000):
+            with suppress(InterruptError):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, source.uniform(1e-6, 2e-4))
+                    start_thread(lambda: None, "short")
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except InterruptError:
+                    raised += 1
+                    raise
+            assert blocked() == mask
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert raised > 100
 
 
 @pytest.mark.parametrize("mode", MODES)

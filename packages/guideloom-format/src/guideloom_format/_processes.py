@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import shutil
 import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, cast, get_args
 
 from guideloom_format._integers import shown
@@ -154,21 +155,28 @@ def start_of_process(method: StartMethod) -> Iterator[None]:
     if hidden:  # it is "<stdin>", say
         del main.__file__
     try:
-        with _signals_held_back(method):
+        held = () if method == "forkserver" else (signal.SIGINT, signal.SIGTERM)
+        with signals_blocked(held):
             yield
     finally:
         if hidden:
             main.__file__ = name
 
 
+# The function in C: no handler of a signal comes between the call and what it does. Behind it one
+# may, and raise, with the signals blocked.
+_set_mask = inspect.unwrap(signal.pthread_sigmask)
+
+
 @contextlib.contextmanager
-def _signals_held_back(method: StartMethod) -> Iterator[None]:
-    held = set() if method == "forkserver" else {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+def signals_blocked(signals: Iterable[int]) -> Iterator[set[int]]:
+    """Block these signals in this thread, whatever handlers raise; those that were, before."""
+    before: set[int] = _set_mask(signal.SIG_BLOCK, ())
     try:
-        yield
+        _set_mask(signal.SIG_BLOCK, signals)
+        yield before
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _set_mask(signal.SIG_SETMASK, before)
 
 
 def fork_server_folder(*, anew: bool = False) -> str:

@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
+from guideloom_format._processes import signals_blocked
 from guideloom_torch._promise import Promise
 
 EXIT_SECONDS = 1.5
@@ -47,19 +48,16 @@ def start_thread(life: Callable[[], None], name: str, tasks: Tasks | None = None
     No signal handler comes in between: an exception of one, a Ctrl-C, within `Thread.start` would
     leave a thread behind that dies or waits for ever.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
     def with_signals() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)  # which what it starts would inherit
         life()
 
-    try:
+    with signals_blocked(signal.valid_signals()) as before:
         thread = Thread(target=with_signals, name=name, daemon=True)
         if tasks is not None:
             _running[thread] = tasks
         thread.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @functools.cache
