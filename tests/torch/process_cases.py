@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -181,8 +181,14 @@ def batch_maps(pid: int | str = "self") -> int:
     return Path(f"/proc/{pid}/maps").read_text().count("memfd:guideloom-batch")
 
 
-def in_fork(call: Callable[[], T], seconds: float = 60) -> T:
-    """What a call returns in a forked process of its own session; through JSON."""
+def in_fork(call: Callable[[], T], seconds: float = 60, *, may_say: Sequence[str] = ()) -> T:
+    """What a call returns in a forked process of its own session; through JSON.
+
+    Args:
+        call: to be made there. It must write nothing but lines that have a word of `may_say`.
+        seconds: that it may take.
+        may_say: see `call`.
+    """
     read, written = os.pipe()
     with tempfile.TemporaryFile() as said:
         pid = _forked(call, written, said.fileno())
@@ -191,7 +197,9 @@ def in_fork(call: Callable[[], T], seconds: float = 60) -> T:
             text = pipe.read()
         _, status = os.waitpid(pid, 0)
         said.seek(0)
-        ended = (os.waitstatus_to_exitcode(status), said.read().decode())
+        lines = said.read().decode().splitlines(keepends=True)
+        text_said = "".join(x for x in lines if not any(word in x for word in may_say))
+        ended = (os.waitstatus_to_exitcode(status), text_said)
     assert ended == (0, ""), ended
     result: T = json.loads(text)
     return result

@@ -72,15 +72,19 @@ def test_any_number_of_descriptors_left(directory: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_any_amount_of_memory_left(directory: Path, mode: str) -> None:
-    """For batches of 16 MiB, from too little to plenty."""
+    """For batches of 80 MiB, from too little to plenty.
+
+    The C library has pieces of up to 64 MiB at hand, which threads have used before.
+    """
 
     def work() -> list[Any]:
-        cases = [(mib, begun) for begun in (False, True) for mib in (1, 4, 15, 40, 2000)]
+        cases = [(mib, begun) for begun in (False, True) for mib in (1, 40, 79, 200, 6000)]
         return [
-            [mib, begun, *loaded_within(directory, mode, little_memory(mib << 20), 16 << 20, begun)]
+            [mib, begun, *loaded_within(directory, mode, little_memory(mib << 20), 80 << 20, begun)]
             for mib, begun in cases
         ]
 
-    found = in_fork(work, 120)
+    # Python itself says so where a thread has no memory to begin
+    found = in_fork(work, 120, may_say=("MemoryError", "unraisablehook"))
     assert any(errors for _, _, errors, *_ in found), found
     assert any(not errors for _, _, errors, *_ in found), found

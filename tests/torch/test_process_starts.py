@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +81,9 @@ def test_the_fork_server_of_a_parent(directory: Path, wanted: list[Any]) -> None
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_child_of_multiprocessing_leaves_no_folder(
-    tmp_path: Path, directory: Path, wanted: list[Any], method: Any
+    directory: Path, wanted: list[Any], method: Any
 ) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-
-    def work() -> list[Any]:
+    def work(temporary: Path) -> list[Any]:
         child = multiprocessing.get_context(method).Process(
             target=start_cases.in_a_child, args=(directory, temporary, wanted)
         )
@@ -92,7 +91,8 @@ def test_a_child_of_multiprocessing_leaves_no_folder(
         child.join()
         return [child.exitcode, os.listdir(temporary)]
 
-    assert in_fork(work) == [0, []]
+    with tempfile.TemporaryDirectory() as temporary:  # a short name, as its server needs it
+        assert in_fork(partial(work, Path(temporary))) == [0, []]
 
 
 def _as_file(folder: Path) -> list[str]:

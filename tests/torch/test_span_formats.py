@@ -83,7 +83,7 @@ def test_samples_that_cannot_be_stacked_need_a_collate_fn(tmp_path: Path) -> Non
     data, model = spans_dataset(tmp_path, SOME, "<i4", form=Runs("<i4"))
     with pytest.raises(RuntimeError, match="equal size") as raised:
         next(iter(load(data, 6)))
-    assert "while loading samples 0, 1, 2 (epoch 0" in raised.value.__notes__[-1]
+    assert "while loading samples 0, 1, 2 (epoch 0" in raised.value.__notes__[-2]
     batch = next(iter(load(data, 6, collate_fn=list)))
     for start, (stream, shards, _, payloads) in zip(STARTS, batch, strict=False):
         pieces = model.window(start, 6)

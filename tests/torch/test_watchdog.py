@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import logging
 import os
@@ -47,6 +48,7 @@ class Naps:
     def __call__(self, rows: NDArray[np.int64]) -> None:
         del rows
         with self.file.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # threads and processes take them
             first, *rest = file.read().split() or ["0"]
             file.seek(0)
             file.truncate()

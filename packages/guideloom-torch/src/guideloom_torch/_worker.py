@@ -11,12 +11,13 @@ A worker opens its own reader. It ends when its parent closes the socket or is g
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import shutil
 import socket
 import struct
-import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -123,8 +124,8 @@ def serve(
         other.close()
     obey_signals()
     sentinel = parent_process().sentinel
-    watch = threading.Thread(target=_end_with, args=(parent, sentinel, folder), daemon=True)
-    watch.start()
+    # `threading` would wait for ever for a thread that has no memory to begin
+    _thread.start_new_thread(_end_with, (parent, sentinel, folder))
     torch.set_num_threads(1)  # also: OpenMP threads of the parent are not here after a fork
     server = _Server(connection, lambda value: bytes(ForkingPickler.dumps(value)))
     try:
@@ -143,7 +144,7 @@ def serve(
     except ConnectionError:  # the parent is gone, or has closed the loader
         pass
     if folder is not None:  # if it is gone, the other thread is about to tidy up
-        watch.join(TIDY)
+        time.sleep(TIDY)
 
 
 def _steps(job: Job, load: Load, announce: Announce, where: Where, plan: EpochPlan) -> LoadStep:
