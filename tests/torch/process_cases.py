@@ -171,6 +171,15 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def descriptors_within(directory: str | os.PathLike[str]) -> int:
+    """How many of them are of files in this directory."""
+    found, folder = 0, os.path.join(os.path.realpath(directory), "")
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # of the list itself, or closed since
+            found += os.readlink(f"/proc/self/fd/{name}").startswith(folder)
+    return found
+
+
 def resident() -> int:
     """Bytes of memory that this process has in use, without what it shares with files."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -7,10 +7,11 @@ import itertools
 import pickle
 import random
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,30 @@ class InterruptError(Exception):
     """What a signal handler raises."""
 
 
+@contextmanager
+def interrupting() -> Iterator[Callable[[float], object]]:
+    """A function that has an InterruptError raised in so many seconds, or not if it is none.
+
+    Python prints what is raised in a callback of a weak reference, and goes on; not here.
+    """
+    printed = sys.unraisablehook
+
+    def interrupt(*_: Any) -> None:
+        raise InterruptError
+
+    def unraisable(what: Any) -> None:
+        if not isinstance(what.exc_value, InterruptError):
+            printed(what)
+
+    before, sys.unraisablehook = signal.signal(signal.SIGALRM, interrupt), unraisable
+    try:
+        yield partial(signal.setitimer, signal.ITIMER_REAL)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = printed
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_interrupts_at_any_moment(
     directory: Path, epochs: list[list[list[int]]], mode: str
@@ -152,37 +177,32 @@ def test_interrupts_at_any_moment(
     def collate(samples: list[Any]) -> Any:
         return ids(samples), objects if mode != "processes" else None
 
-    def interrupt(*_: Any) -> None:
-        raise InterruptError
-
-    before, mask = signal.signal(signal.SIGALRM, interrupt), blocked()
-    deadline = time.monotonic() + 4
-    try:
-        with load("stream", directory, collate, **MODES[mode]) as loader:
-            iterator = iter(loader)
-            while time.monotonic() < deadline and interrupted < 400:
-                at = (loader.epoch, loader.position // STEP)
+    mask, deadline = blocked(), time.monotonic() + 4
+    with (
+        interrupting() as interrupt_in,
+        load("stream", directory, collate, **MODES[mode]) as loader,
+    ):
+        iterator = iter(loader)
+        while time.monotonic() < deadline and interrupted < 400:
+            at = (loader.epoch, loader.position // STEP)
+            try:
+                interrupt_in(source.uniform(1e-5, 1e-3))
+                batch, _ = next(iterator, (None, None))
+                interrupt_in(0)
+            except (InterruptError, RuntimeError):  # locks of Python make one of the other
+                interrupt_in(0)
+                interrupted += 1
+                if (loader.epoch, loader.position // STEP) != at:
+                    continue  # between the batch and this loop, which forgets it
                 try:
-                    signal.setitimer(signal.ITIMER_REAL, source.uniform(1e-5, 1e-3))
                     batch, _ = next(iterator, (None, None))
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                except (InterruptError, RuntimeError):  # locks of Python make one of the other
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                    interrupted += 1
-                    if (loader.epoch, loader.position // STEP) != at:
-                        continue  # between the batch and this loop, which forgets it
-                    try:
-                        batch, _ = next(iterator, (None, None))
-                    except RuntimeError:
-                        iterator = iter(loader)
-                        continue
-                if batch is None:
+                except RuntimeError:
                     iterator = iter(loader)
-                else:
-                    assert batch == epochs[at[0]][at[1]]
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+                    continue
+            if batch is None:
+                iterator = iter(loader)
+            else:
+                assert batch == epochs[at[0]][at[1]]
     assert interrupted > 10
     assert blocked() == mask
 
@@ -195,26 +215,18 @@ def blocked() -> set[int]:
 def test_interrupts_leave_signals_as_they_were() -> None:
     """A handler that raises, at any moment of the start of a thread."""
     source = random.Random(7)
-
-    def interrupt(*_: Any) -> None:
-        raise InterruptError
-
-    before, mask = signal.signal(signal.SIGALRM, interrupt), blocked()
-    raised = 0
-    try:
+    mask, raised = blocked(), 0
+    with interrupting() as interrupt_in:
         for _ in range(2000):
             with suppress(InterruptError):
                 try:
-                    signal.setitimer(signal.ITIMER_REAL, source.uniform(1e-6, 2e-4))
+                    interrupt_in(source.uniform(1e-6, 2e-4))
                     start_thread(lambda: None, "short")
-                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    interrupt_in(0)
                 except InterruptError:
                     raised += 1
                     raise
             assert blocked() == mask
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert raised > 100
 
 
