@@ -21,7 +21,7 @@ import torch
 
 from guideloom import StatefulDataLoader
 from guideloom_torch._stats import nbytes_of
-from guideloom_torch._threads import start_thread
+from guideloom_torch._threads import new_thread, start_thread
 
 from .loader_cases import within
 from .odd_batches import ODD
@@ -221,7 +221,7 @@ def test_interrupts_leave_signals_as_they_were() -> None:
             with suppress(InterruptError):
                 try:
                     interrupt_in(source.uniform(1e-6, 2e-4))
-                    start_thread(lambda: None, "short")
+                    start_thread(new_thread(lambda: None, "short"))
                     interrupt_in(0)
                 except InterruptError:
                     raised += 1

@@ -35,6 +35,7 @@ from guideloom_torch._delivery import Delivery, Finish, Given, deliver, sent_err
 from guideloom_torch._reads import NO_READS, Reads
 from guideloom_torch._starting import not_started, see_that_it_may, start
 from guideloom_torch._steps import describe
+from guideloom_torch._threads import new_thread, start_thread
 from guideloom_torch._transfer import Parcel, loads, receive, unpack
 from guideloom_torch._worker import (
     BATCH,
@@ -203,9 +204,7 @@ class WorkerPool:
             self._crew = _Crew("" if forked else advice)
         except OSError as error:
             raise not_started(error, 0, workers) from error
-        self._thread = threading.Thread(
-            target=self._crew.run, name="guideloom-loader-receiver", daemon=True
-        )
+        self._thread = new_thread(self._crew.run, "guideloom-loader-receiver")
         try:
             self._start_all(workers)
         except BaseException:
@@ -312,7 +311,7 @@ class WorkerPool:
             except (OSError, EOFError, MemoryError) as error:
                 raise not_started(error, k, workers) from error
         try:
-            self._thread.start()
+            start_thread(self._thread)
         except RuntimeError as error:  # as many as the system allows
             raise not_started(error, workers, workers) from error
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import atexit
 import functools
+import mmap
 import signal
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -21,6 +23,8 @@ from guideloom_format._processes import signals_blocked
 from guideloom_torch._promise import Promise
 
 EXIT_SECONDS = 1.5
+STACK_BYTES = 8 << 20  # as it is usual; what is taken of it is what a thread comes to use
+BEGIN_BYTES = 8 << 20
 
 Task = tuple[Promise, Callable[[Any], Any], Any]
 Tasks = SimpleQueue[Task | None]
@@ -39,24 +43,38 @@ def start_threads(tasks: Tasks, count: int) -> None:
     if _ended:
         raise _exiting()
     for k in range(count):
-        start_thread(functools.partial(_work, tasks), f"guideloom-loader-{k}", tasks)
+        thread = new_thread(functools.partial(_work, tasks), f"guideloom-loader-{k}")
+        _running[thread] = tasks
+        start_thread(thread)
 
 
-def start_thread(life: Callable[[], None], name: str, tasks: Tasks | None = None) -> None:
-    """Start a daemon thread; waited for at exit if it has tasks.
-
-    No signal handler comes in between: an exception of one, a Ctrl-C, within `Thread.start` would
-    leave a thread behind that dies or waits for ever.
-    """
+def new_thread(life: Callable[[], None], name: str) -> Thread:
+    """A daemon thread, not started, that will get the signals which this one gets now."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     def with_signals() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)  # which what it starts would inherit
         life()
 
-    with signals_blocked(signal.valid_signals()) as before:
-        thread = Thread(target=with_signals, name=name, daemon=True)
-        if tasks is not None:
-            _running[thread] = tasks
+    return Thread(target=with_signals, name=name, daemon=True)
+
+
+def start_thread(thread: Thread) -> None:
+    """Start one of `new_thread`; all of it, or an error and nothing.
+
+    No signal handler comes in between: an exception of one, a Ctrl-C, within `Thread.start` would
+    leave a thread behind that dies or waits for ever. And Python itself waits for ever for a thread
+    that has a stack and no memory beside it to begin with (CPython issue 140746), so that there is
+    memory is tried before.
+
+    Raises:
+        RuntimeError: the system starts no more threads, or has no memory for one.
+    """
+    try:
+        mmap.mmap(-1, (threading.stack_size() or STACK_BYTES) + BEGIN_BYTES).close()
+    except OSError as error:
+        raise RuntimeError(f"can't start new thread: {error.strerror}") from error
+    with signals_blocked(signal.valid_signals()):
         thread.start()
 
 

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from guideloom_torch._threads import start_thread
+from guideloom_torch._threads import new_thread, start_thread
 
 _logger = logging.getLogger("guideloom_torch")
 _LOOKS = 8  # in the time after which a wait is a stall
@@ -93,7 +93,7 @@ class _Watch:
         self.dogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()
         # to put something in is one call in C, which an interrupt leaves whole, see `_promise`
         self.changed: SimpleQueue[None] = SimpleQueue()
-        start_thread(self._run, "guideloom-loader-watchdog")
+        start_thread(new_thread(self._run, "guideloom-loader-watchdog"))
 
     def add(self, dog: Watchdog) -> None:
         with self.lock:

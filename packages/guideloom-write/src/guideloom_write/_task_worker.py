@@ -11,6 +11,7 @@ in the middle of a call of its writer, which could leave files behind that nobod
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import threading
@@ -65,7 +66,7 @@ def serve(
     try:
         try:
             obey_signals(runner.terminate)
-            threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+            _thread.start_new_thread(_end_with, (parent,))  # needs not wait for it
             connection.send(READY)
             while (message := connection.recv()) is not None:
                 assignment = message if assignments is None else assignments[message]
