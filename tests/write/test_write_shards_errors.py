@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import pickle
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -352,3 +353,48 @@ def test_failures_are_logged_when_they_happen(
     assert (
         caplog.records[1].getMessage().startswith("task 2 of shard 2 failed: BoomError: 2\n\nTrace")
     )
+
+
+@contextlib.contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """Within, this process and those that it forks can open so many files, and not one beyond."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    fillers = []
+    while (filler := os.dup(0)) <= highest:
+        fillers.append(filler)
+    os.close(filler)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
+
+
+def test_any_number_of_descriptors_left(tmp_path: Path) -> None:
+    """From none to enough: an error says what ran out, and the same command finishes the job."""
+    found = []
+    tasks = sizes(3, 4, 5)
+    for left in range(24):
+        place, said = tmp_path / str(left), ""
+        run("stream", place, [])  # the dataset is there
+        before = len(os.listdir("/proc/self/fd"))
+        with descriptors_left(left):
+            try:
+                run("stream", place, tasks, workers=2, start_method="fork")
+            except (GuideLoomError, OSError) as error:
+                said = f"{type(error).__name__}: {error}"
+        # multiprocess opens two pipes before it forks, and leaves the one if the other fails
+        assert len(os.listdir("/proc/self/fd")) <= before + 2
+        assert children(os.getpid()) == []
+        found.append(said)
+        if "WorkerError" in said:
+            assert "the 2 processes of write_shards could not be started" in said
+            assert "raise the limit (ulimit -n)" in said
+        run("stream", place, tasks, workers=2, start_method="fork")
+        assert verify(place)
+    assert any("WorkerError" in said for said in found), found
+    assert all("Too many open files" in said for said in found if said), found
+    assert not found[-1]

@@ -83,7 +83,7 @@ class TaskError(GuideLoomError, RuntimeError):
 
 
 class WorkerError(GuideLoomError, RuntimeError):
-    """A process that loads batches ended, or sent what cannot be received."""
+    """A worker process could not be started, ended, or sent what cannot be received."""
 
 
 class LoaderTimeoutError(GuideLoomError, TimeoutError):

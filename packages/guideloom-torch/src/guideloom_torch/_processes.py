@@ -31,9 +31,10 @@ from guideloom_format._processes import (
     how_it_ended,
     pickled,
 )
+from guideloom_format._starting import not_started, start
 from guideloom_torch._delivery import Delivery, Finish, Given, deliver, sent_error
 from guideloom_torch._reads import NO_READS, Reads
-from guideloom_torch._starting import not_started, see_that_it_may, start
+from guideloom_torch._starting import see_that_it_may, workers_of_loader
 from guideloom_torch._steps import describe
 from guideloom_torch._threads import new_thread, start_thread
 from guideloom_torch._transfer import Parcel, loads, receive, unpack
@@ -203,7 +204,7 @@ class WorkerPool:
         try:
             self._crew = _Crew("" if forked else advice)
         except OSError as error:
-            raise not_started(error, 0, workers) from error
+            raise not_started(error, workers_of_loader(workers), 0) from error
         self._thread = new_thread(self._crew.run, "guideloom-loader-receiver")
         try:
             self._start_all(workers)
@@ -309,11 +310,11 @@ class WorkerPool:
             try:
                 self._start(k)
             except (OSError, EOFError, MemoryError) as error:
-                raise not_started(error, k, workers) from error
+                raise not_started(error, workers_of_loader(workers), k) from error
         try:
             start_thread(self._thread)
         except RuntimeError as error:  # as many as the system allows
-            raise not_started(error, workers, workers) from error
+            raise not_started(error, workers_of_loader(workers), workers) from error
 
     def _start(self, k: int) -> None:
         crew = self._crew
@@ -329,13 +330,12 @@ class WorkerPool:
                 name=f"guideloom-loader-{k}",
                 daemon=True,
             )
-            start(process, self._method)
+            start(process, self._method, lambda: crew.workers.append(WorkerHandle(process, mine)))
         except BaseException:
             mine.close()
             raise
         finally:
             theirs.close()
-        crew.workers.append(WorkerHandle(process, mine))
 
 
 _open: weakref.WeakSet[WorkerPool] = weakref.WeakSet()

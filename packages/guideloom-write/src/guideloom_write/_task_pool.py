@@ -10,14 +10,14 @@ import contextlib
 import os
 import signal
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from guideloom_format import TaskError
-from guideloom_format._processes import how_it_ended, pickled, start_of_process
+from guideloom_format._processes import how_it_ended, pickled
+from guideloom_format._starting import not_started, start
 from guideloom_write._progress import Progress
 from guideloom_write._task_report import Assignment, Ended, Outcome, ShardJob, parallel_package
 from guideloom_write._task_run import failure_text
@@ -67,7 +67,8 @@ class TaskPool:
         """Run all tasks: yields each as it ends.
 
         Raises:
-            TaskError, OSError: processes cannot be started.
+            TaskError: processes end before they begin.
+        WorkerError: the system does not let them start.
         """
         while self._waiting or any(worker.task is not None for worker in self._workers):
             while len(self._workers) < self._most and self._starting() < len(self._waiting):
@@ -99,9 +100,24 @@ class TaskPool:
                 self._workers.pop().close()
 
     def _start(self) -> None:
-        mine, theirs = self._context.Pipe()
+        try:
+            mine, theirs = self._context.Pipe()
+            try:
+                process = self._process(mine, theirs)
+                start(process, self._method, lambda: self._workers.append(Worker(process, mine)))
+            except BaseException:
+                mine.close()
+                raise
+            finally:
+                theirs.close()
+        except (OSError, EOFError, MemoryError) as error:
+            what = f"the {self._most} processes of write_shards"
+            raise not_started(error, what, len(self._workers)) from error
+
+    def _process(self, mine: Any, theirs: Any) -> Any:
+        """One that has one end of a pipe, and not the other."""
         forked = self._method == "fork"
-        process = self._context.Process(
+        return self._context.Process(
             target=serve,
             args=(
                 theirs,
@@ -112,14 +128,6 @@ class TaskPool:
             ),
             name="write_shards",
         )
-        try:
-            with start_of_process(self._method), warnings.catch_warnings():
-                # to fork beside threads is the caller's choice, see `ShardOptions`
-                warnings.filterwarnings("ignore", "This process", DeprecationWarning)
-                process.start()
-                self._workers.append(Worker(process, mine))
-        finally:
-            theirs.close()
 
     def _starting(self) -> int:
         return sum(not worker.ready for worker in self._workers)
