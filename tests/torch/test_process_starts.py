@@ -195,7 +195,7 @@ def test_no_more_threads(directory: Path, monkeypatch: pytest.MonkeyPatch) -> No
     start = threading.Thread.start
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with load("stream", directory, **by_processes("fork", 2)) as loader:
-        with pytest.raises(WorkerError, match=r"after 2 of them .*fewer num_workers"):
+        with pytest.raises(WorkerError, match=r"after 2 of them .*use fewer of them"):
             iter(loader)
         assert workers_of(loader) == []
         monkeypatch.undo()
