@@ -23,7 +23,7 @@ from guideloom import StatefulDataLoader
 from guideloom_torch._stats import nbytes_of
 from guideloom_torch._threads import new_thread, start_thread
 
-from .loader_cases import within
+from .loader_cases import wait_until, within
 from .odd_batches import ODD
 from .process_cases import by_processes, load, write
 
@@ -212,8 +212,11 @@ def blocked() -> set[int]:
     return set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
-def test_interrupts_leave_signals_as_they_were() -> None:
-    """A handler that raises, at any moment of the start of a thread."""
+def test_interrupts_leave_signals_and_threads_as_they_were() -> None:
+    """A handler that raises, at any moment of the start of a thread: it lives, or is not there.
+
+    Also where another thread gets the signal; the handler runs in this one.
+    """
     source = random.Random(7)
     mask, raised = blocked(), 0
     with interrupting() as interrupt_in:
@@ -228,6 +231,7 @@ def test_interrupts_leave_signals_as_they_were() -> None:
                     raise
             assert blocked() == mask
     assert raised > 100
+    assert wait_until(10, lambda: all(thread.is_alive() for thread in threading.enumerate()))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -7,10 +7,10 @@ are waited for; a load that does not return within the time keeps nobody from le
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import functools
 import mmap
-import signal
 import threading
 import time
 import weakref
@@ -19,7 +19,6 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from guideloom_format._processes import signals_blocked
 from guideloom_torch._promise import Promise
 
 EXIT_SECONDS = 1.5
@@ -49,33 +48,39 @@ def start_threads(tasks: Tasks, count: int) -> None:
 
 
 def new_thread(life: Callable[[], None], name: str) -> Thread:
-    """A daemon thread, not started, that will get the signals which this one gets now."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-
-    def with_signals() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # which what it starts would inherit
-        life()
-
-    return Thread(target=with_signals, name=name, daemon=True)
+    """A daemon thread, not started, see `start_thread`."""
+    return Thread(target=life, name=name, daemon=True)
 
 
 def start_thread(thread: Thread) -> None:
-    """Start one of `new_thread`; all of it, or an error and nothing.
+    """Start a thread: it begins and runs, or there is an error and no thread.
 
-    No signal handler comes in between: an exception of one, a Ctrl-C, within `Thread.start` would
-    leave a thread behind that dies or waits for ever. And Python itself waits for ever for a thread
-    that has a stack and no memory beside it to begin with (CPython issue 140746), so that there is
-    memory is tried before.
+    Within `Thread.start` an exception of a signal handler, a Ctrl-C, would leave a thread behind
+    that dies or waits for ever. Handlers run in the main thread alone, so another one starts it,
+    which itself is started by one call in C. And Python waits for ever for a thread that has a
+    stack and no memory beside it to begin with (CPython issue 140746), so that there is memory for
+    both is tried before.
 
     Raises:
         RuntimeError: the system starts no more threads, or has no memory for one.
     """
+    stack = threading.stack_size() or STACK_BYTES
     try:
-        mmap.mmap(-1, (threading.stack_size() or STACK_BYTES) + BEGIN_BYTES).close()
+        mmap.mmap(-1, 2 * (stack + BEGIN_BYTES), mmap.MAP_PRIVATE).close()
     except OSError as error:
         raise RuntimeError(f"can't start new thread: {error.strerror}") from error
-    with signals_blocked(signal.valid_signals()):
+    started = Promise()
+    _thread.start_new_thread(_start, (thread, started))
+    started.result()
+
+
+def _start(thread: Thread, started: Promise) -> None:
+    try:
         thread.start()
+    except BaseException as error:  # noqa: BLE001  # for who waits
+        started.set_exception(error)
+    else:
+        started.set_result(None)
 
 
 @functools.cache
