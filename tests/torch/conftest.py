@@ -9,25 +9,27 @@ from typing import Any
 import pytest
 
 from guideloom import StatefulDataLoader
+from guideloom_torch._epoch import EpochIterator, Position
 from resumes import counted
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _resumes_are_counted() -> Iterator[None]:
     """A state counts once it was taken over and the loader is iterated from there."""
-    load, iterate = StatefulDataLoader.load_state_dict, StatefulDataLoader.__iter__
+    load, begin = StatefulDataLoader.load_state_dict, EpochIterator.__init__
+    given: dict[int, Position] = {}  # by id: what can change has no hash
 
     @functools.wraps(load)
     def load_state_dict(self: StatefulDataLoader, state_dict: Mapping[str, Any]) -> None:
         load(self, state_dict)
-        self._was_given_a_state = True  # type: ignore[attr-defined]
+        given[id(self._position)] = self._position
 
-    @functools.wraps(iterate)
-    def __iter__(self: StatefulDataLoader) -> Iterator[Any]:  # noqa: N807
-        counted.number += self.__dict__.pop("_was_given_a_state", False)
-        return iterate(self)
+    @functools.wraps(begin)
+    def __init__(self: EpochIterator, *arguments: Any) -> None:  # noqa: N807
+        begin(self, *arguments)
+        counted.number += given.pop(id(self._position), None) is not None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StatefulDataLoader, "load_state_dict", load_state_dict)
-        patch.setattr(StatefulDataLoader, "__iter__", __iter__)
+        patch.setattr(EpochIterator, "__init__", __init__)
         yield
