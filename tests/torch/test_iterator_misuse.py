@@ -143,14 +143,24 @@ class InterruptError(Exception):
 
 @contextmanager
 def interrupting() -> Iterator[Callable[[float], object]]:
-    """A function that has an InterruptError raised in so many seconds, or not if it is none.
+    """A function that has an InterruptError raised once, in so many seconds, or not if it is none.
+
+    A signal that another thread has got may come to the handler late, and is then none.
 
     Python prints what is raised in a callback of a weak reference, and goes on; not here.
     """
     printed = sys.unraisablehook
 
+    armed = [False]
+
     def interrupt(*_: Any) -> None:
-        raise InterruptError
+        if armed[0]:
+            armed[0] = False
+            raise InterruptError
+
+    def interrupt_in(seconds: float) -> None:
+        armed[0] = seconds > 0
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def unraisable(what: Any) -> None:
         if not isinstance(what.exc_value, InterruptError):
@@ -158,7 +168,7 @@ def interrupting() -> Iterator[Callable[[float], object]]:
 
     before, sys.unraisablehook = signal.signal(signal.SIGALRM, interrupt), unraisable
     try:
-        yield partial(signal.setitimer, signal.ITIMER_REAL)
+        yield interrupt_in
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
