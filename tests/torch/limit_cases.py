@@ -87,24 +87,6 @@ def every_mode(folder: Path, limit: int, names: list[str]) -> list[list[Any]]:
 
 
 @contextmanager
-def few_descriptors(left: int) -> Iterator[None]:
-    """Within, this process can open so many files more, and not one beyond."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-    fillers = []
-    while (filler := os.dup(0)) <= highest:
-        fillers.append(filler)
-    os.close(filler)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + left, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for filler in fillers:
-            os.close(filler)
-
-
-@contextmanager
 def little_memory(nbytes: int) -> Iterator[None]:
     """Within, this process and those that it forks can map so many bytes more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from .limit_cases import MODES, Large, few_descriptors, little_memory, says_what_ran_out
+from descriptors import few_descriptors
+
+from .limit_cases import MODES, Large, little_memory, says_what_ran_out
 from .process_cases import in_fork, load, write
 
 

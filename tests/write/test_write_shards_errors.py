@@ -7,7 +7,6 @@ import errno
 import logging
 import os
 import pickle
-import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from descriptors import few_descriptors
 from guideloom_format import DataError, GuideLoomError, TaskError
 from guideloom_read import verify
 from guideloom_write import ShardOptions, _task_pool, write_shards
@@ -355,24 +355,6 @@ def test_failures_are_logged_when_they_happen(
     )
 
 
-@contextlib.contextmanager
-def descriptors_left(count: int) -> Iterator[None]:
-    """Within, this process and those that it forks can open so many files, and not one beyond."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-    fillers = []
-    while (filler := os.dup(0)) <= highest:
-        fillers.append(filler)
-    os.close(filler)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + count, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for filler in fillers:
-            os.close(filler)
-
-
 def test_any_number_of_descriptors_left(tmp_path: Path) -> None:
     """From none to enough: an error says what ran out, and the same command finishes the job."""
     found = []
@@ -381,7 +363,7 @@ def test_any_number_of_descriptors_left(tmp_path: Path) -> None:
         place, said = tmp_path / str(left), ""
         run("stream", place, [])  # the dataset is there
         before, processes = len(os.listdir("/proc/self/fd")), children(os.getpid())
-        with descriptors_left(left):
+        with few_descriptors(left):
             try:
                 run("stream", place, tasks, workers=2, start_method="fork")
             except (GuideLoomError, OSError) as error:
