@@ -40,5 +40,10 @@ def _too_few(config: pytest.Config) -> bool:
     """After a run of all tests."""
     option = config.option
     chosen = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
-    some = option.keyword or option.deselect or option.markexpr != "not slow" or option.lf
+    some = (
+        option.keyword
+        or option.deselect
+        or option.markexpr != "not slow"
+        or getattr(option, "lf", False)
+    )
     return counted.number < AT_LEAST and not (chosen or some or option.collectonly)

@@ -71,7 +71,11 @@ def start_thread(thread: Thread) -> None:
         raise RuntimeError(f"can't start new thread: {error.strerror}") from error
     started = Promise()
     _thread.start_new_thread(_start, (thread, started))
-    started.result()
+    try:
+        started.result()
+    finally:  # after an interrupt as well, so that whoever ends the thread finds it alive
+        while not started.done():
+            time.sleep(0.0001)
 
 
 def _start(thread: Thread, started: Promise) -> None:

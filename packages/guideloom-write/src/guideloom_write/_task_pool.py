@@ -68,7 +68,7 @@ class TaskPool:
 
         Raises:
             TaskError: processes end before they begin.
-        WorkerError: the system does not let them start.
+            WorkerError: the system does not let them start.
         """
         while self._waiting or any(worker.task is not None for worker in self._workers):
             while len(self._workers) < self._most and self._starting() < len(self._waiting):

@@ -85,6 +85,7 @@ def write_shards(
         MismatchError: a shard was finished or begun from another task than the one it has now; or
             the dataset is of another kind, element type or built-in format.
         DatasetError, WriteError: the dataset is damaged or cannot be created.
+        WorkerError: the system lets no process start; the text says which limit.
         MissingPackageError: multiprocess or tqdm is not installed, and needed.
         KeyboardInterrupt: the processes have ended, and what they did not commit is rolled back.
     """
