@@ -69,22 +69,24 @@ def start_thread(thread: Thread) -> None:
         mmap.mmap(-1, 2 * (stack + BEGIN_BYTES), mmap.MAP_PRIVATE).close()
     except OSError as error:
         raise RuntimeError(f"can't start new thread: {error.strerror}") from error
-    started = Promise()
-    _thread.start_new_thread(_start, (thread, started))
+    started, over = Promise(), [False]
+    _thread.start_new_thread(_start, (thread, started, over))
     try:
         started.result()
     finally:  # after an interrupt as well, so that whoever ends the thread finds it alive
-        while not started.done():
+        while not over[0]:
             time.sleep(0.0001)
 
 
-def _start(thread: Thread, started: Promise) -> None:
+def _start(thread: Thread, started: Promise, over: list[bool]) -> None:
     try:
         thread.start()
     except BaseException as error:  # noqa: BLE001  # for who waits
         started.set_exception(error)
     else:
         started.set_result(None)
+    finally:
+        over[0] = True
 
 
 @functools.cache
